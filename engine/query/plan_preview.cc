@@ -51,11 +51,11 @@ std::string why_not_cached(const core::Unit& before, const core::RunId& past, bo
 }
 
 Verdict why_it_runs(EarlierRuns& history, const core::Run& run, core::UnitId unit,
-                    InputResolver& resolver, bool resumed) {
+                    InputResolver& resolver, bool resumed, bool has_tags) {
   const TaskDef& def = *InputResolver::def_of(run, unit);
   if (def.kind == TaskKind::service) return verdict_of("runs", "a service always runs");
   if (!def.cache) return verdict_of("runs", "cache = false");
-  auto earlier = history.find(run, unit, resolver, false);
+  auto earlier = history.find(run, unit, resolver, has_tags);
   if (!earlier) return verdict_of("runs", resumed ? "it has not run yet" : "no earlier run has it");
   const core::Run& past = *earlier->loaded->run;
   const core::Unit& before = past.units[earlier->unit];
@@ -234,7 +234,9 @@ class PlanPreview::ScratchRun {
   }
 
   Verdict final_verdict(const core::Run& run, core::UnitId unit, const PlanNode& node) {
-    if (runs_.contains(unit)) return why_it_runs(history_, run, unit, of_.resolver_, is_resumed_);
+    if (runs_.contains(unit))
+      return why_it_runs(history_, run, unit, of_.resolver_, is_resumed_,
+                         maps_without_tags_.empty());
     auto verdict = verdicts_.find(unit);
     if (verdict != verdicts_.end()) return verdict->second;
     const core::Unit& u = run.units[unit];

@@ -70,6 +70,19 @@ return flow.pipeline("pass", { gate = flow.param.string {} }, function(p)
 end)
 '''
 
+TAGGED = '''
+local flow = require "flow"
+local list = flow.task("list", function(ctx, n)
+  if n == 1 then return { { s = "s1", v = 1 }, { s = "s2", v = 2 } } end
+  return { { s = "s2", v = 22 }, { s = "s1", v = 11 } }
+end)
+local work = flow.task("work", function(ctx, it) return it.v end)
+return flow.pipeline("tagged", { n = flow.param.int {}, only = flow.param.boolean { default = false } }, function(p)
+  if p.only then return list(p.n) end
+  return flow.map(work, list(p.n)):tag(function(it) return it.s end)
+end)
+'''
+
 
 class Changes(place.Place):
     def setUp(self):
@@ -178,6 +191,16 @@ end)
         self.assertIn("`f[a.txt]` is only in %s\n" % now, self.good("diff", now, before).out)
         self.assertIn("because it did not succeed in the run %s" % before, self.good("why", now, "f[c.txt]").out)
         self.assertIn("no earlier run of this pipeline", self.good("why", now, "f[a.txt]").out)
+
+    def test_a_plan_compares_instances_by_tags_of_a_function(self):
+        self.write("tagged.lua", TAGGED)
+        self.good("run", "tagged.lua", "--param", "n=1")
+        self.good("run", "tagged.lua", "--param", "n=2", "--param", "only=true")  # the list is in the cache
+        plan = self.good("plan", "tagged.lua", "--param", "n=2", "--verbose").out
+        self.good("run", "tagged.lua", "--param", "n=2")
+        for tag, change in (("s1", "from `1` to `11`"), ("s2", "from `2` to `22`")):
+            self.assertIn(change, self.good("why", "last", "work[%s]" % tag).out)
+            self.assertIn(change, plan)
 
     def test_untagged_instances_of_a_map_are_compared_by_key_and_then_by_item(self):
         runs = []
