@@ -204,14 +204,15 @@ void add_code_changes(const TaskDef& before, const TaskDef& now, std::vector<Key
   if (out.size() == count_before) out.push_back({"its code", "its code changed"});
 }
 
-/// Commands of one line are written in full, others as their changed lines.
+/// Commands of one line are written in full, others as their changed lines. Those that are too long
+/// for that, or that differ only at their end, are written in full too.
 std::string command_change(const std::string& before, const std::string& now) {
   SourceLines old_lines = lines_of(before), new_lines = lines_of(now);
-  if (old_lines.lines.size() <= 1 && new_lines.lines.size() <= 1)
-    return fmt::format("its command changed from\n  {}\nto\n  {}", before, now);
-  std::string text = "its command changed";
-  std::vector<std::string> lines = line_diff(old_lines, new_lines);
-  if (!lines.empty()) text += ":";
+  bool is_one_line = old_lines.lines.size() <= 1 && new_lines.lines.size() <= 1;
+  std::vector<std::string> lines;
+  if (!is_one_line) lines = line_diff(old_lines, new_lines);
+  if (lines.empty()) return fmt::format("its command changed from\n  {}\nto\n  {}", before, now);
+  std::string text = "its command changed:";
   for (const std::string& line : lines) text += "\n    " + line;
   return text;
 }

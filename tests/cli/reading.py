@@ -172,6 +172,12 @@ class Reading(Place):
             self.assertIn("  " + changed, out)
             self.assertNotIn("cat {text}", out)
 
+    def test_a_command_that_differs_only_at_its_end_is_shown_in_full(self):
+        self.edit('"cat {text}; echo {first}"', "[[\ncat {text}\necho {first}]]")
+        self.run_it()
+        self.edit("\necho {first}]]", "\necho {first}\n]]")
+        self.assertIn("its command changed from\n  cat {text}\necho {first}\nto\n", self.good("plan", *self.WORDS).out)
+
 
 if __name__ == "__main__":
     main()
