@@ -12,8 +12,9 @@ void warn_if_not_awaited(const RunInfo& run, const std::string& name) {
   std::vector<std::string> awaited = awaited_signals(run);
   if (std::ranges::find(awaited, name) != awaited.end()) return;
   print_warning("no task of the run " + run.id + " waits for the signal `" + name +
-                "` now. The run keeps it for a task that calls ctx:wait(\"" + name + "\") later." +
-                did_you_mean(name, awaited));
+                "` now. The run keeps the first one of this name for a task that calls "
+                "ctx:wait(\"" +
+                name + "\") later." + did_you_mean(name, awaited));
 }
 
 }  // namespace
