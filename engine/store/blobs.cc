@@ -95,6 +95,13 @@ Result<Digest> Blobs::put(std::string_view bytes, Batch& batch) {
   return digest;
 }
 
+Status Blobs::publish(NewBlobFile& file, const Digest& digest, uint64_t size) const {
+  std::string target = path_of(digest);
+  if (holds(target, digest, size)) return refresh_blob(target);
+  if (Status published = file.publish_as(digest); !published) return unwritten(published.error());
+  return {};
+}
+
 Blobs::Writer::Writer(const Blobs& blobs)
     : blobs_(blobs), file_(std::make_unique<NewBlobFile>(blobs.dir_)) {
   if (file_->descriptor() < 0) written_ = blobs_.unwritten(failed("write", file_->path()));
@@ -113,13 +120,7 @@ void Blobs::Writer::add(std::string_view piece) {
 Result<Digest> Blobs::Writer::finish() {
   FLOW_TRY(written_);
   Digest digest = hash_.finish();
-  std::string target = blobs_.path_of(digest);
-  if (holds(target, digest, size_)) {
-    FLOW_TRY(refresh_blob(target));
-    return digest;
-  }
-  if (Status published = file_->publish_as(digest); !published)
-    return blobs_.unwritten(published.error());
+  FLOW_TRY(blobs_.publish(*file_, digest, size_));
   return digest;
 }
 
@@ -137,12 +138,7 @@ Result<Digest> Blobs::put_file(const std::string& path, bool may_move) {
   });
   FLOW_TRY(content);
   Digest digest = content->digest;
-  std::string target = path_of(digest);
-  if (holds(target, digest, content->size)) {
-    FLOW_TRY(refresh_blob(target));
-  } else {
-    if (Status published = file.publish_as(digest); !published) return unwritten(published.error());
-  }
+  FLOW_TRY(publish(file, digest, content->size));
   if (may_move) ::unlink(path.c_str());
   return digest;
 }

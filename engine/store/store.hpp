@@ -103,6 +103,8 @@ class Blobs {
  private:
   Error unwritten(const Error& error) const;
   Status write_blob_file(const Digest& digest, std::string_view bytes) const;
+  /// Makes `file` the blob, unless an undamaged file of it exists.
+  Status publish(NewBlobFile& file, const Digest& digest, uint64_t size) const;
 
   Store& store_;
   std::string dir_;
