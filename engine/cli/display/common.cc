@@ -164,6 +164,10 @@ bool select_task_of_last(const Reader& reader, std::string& run, std::string& ta
        " `flow ls` lists the runs, `flow show` the tasks of the last one.");
 }
 
+std::string text_or_null(const std::string& text) {
+  return text.empty() ? "null" : json_text(text);
+}
+
 std::vector<std::string> awaited_signals(const RunInfo& run) {
   constexpr std::string_view kBefore = "the signal `";
   std::vector<std::string> names;

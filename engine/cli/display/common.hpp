@@ -90,10 +90,12 @@ int output_error();
 
 // ---- text
 std::string json_text(std::string_view text);  // as JSON
-std::string iso_time(int64_t ms);              // "2026-11-21T05:17:00.123Z"
-std::string local_time(int64_t ms);            // "2026-11-21 05:17:00"; "-" for 0
-std::string format_duration(int64_t ms);       // "450ms", "1.2s", "2m 3s", "1h 5m", "3d 4h"
-std::string format_bytes(uint64_t bytes);      // "512 B", "1.5 GiB"
+/// As JSON; null if it is empty.
+std::string text_or_null(const std::string& text);
+std::string iso_time(int64_t ms);          // "2026-11-21T05:17:00.123Z"
+std::string local_time(int64_t ms);        // "2026-11-21 05:17:00"; "-" for 0
+std::string format_duration(int64_t ms);   // "450ms", "1.2s", "2m 3s", "1h 5m", "3d 4h"
+std::string format_bytes(uint64_t bytes);  // "512 B", "1.5 GiB"
 int64_t parse_duration(
     const std::string& option,
     const std::string& text);  // ms; ends the process with exit code 2 if invalid

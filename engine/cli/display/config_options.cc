@@ -276,8 +276,8 @@ std::string value_text(const Value& value) {
 }
 
 void print_row(const ConfigValue& value) {
-  print_line("{\"task\":" + (value.task.empty() ? "null" : json_text(value.task)) +
-             ",\"table\":" + json_text(value.table) + ",\"option\":" + json_text(value.option) +
+  print_line("{\"task\":" + text_or_null(value.task) + ",\"table\":" + json_text(value.table) +
+             ",\"option\":" + json_text(value.option) +
              ",\"value\":" + (value.value.is_nil() ? "null" : to_json(value.value)) +
              ",\"origin\":" + json_text(value.origin) +
              ",\"has_effect\":" + (value.has_effect ? "true" : "false") + "}");

@@ -86,11 +86,9 @@ std::string graph_json(const PlanInfo& plan) {
   std::string out = "{\"pipeline\":" + json_text(plan.pipeline) + ",\"nodes\":[";
   for (const PlanNode& node : plan.nodes) {
     if (out.back() == '}') out += ",";
-    out += "{\"name\":" + json_text(node.name) +
-           ",\"tag\":" + (node.tag.empty() ? "null" : json_text(node.tag)) +
-           ",\"task\":" + (node.task.empty() ? "null" : json_text(node.task)) +
-           ",\"kind\":" + json_text(node.kind) + ",\"needs\":" + json_list(node.needs) +
-           ",\"after\":" + json_list(node.after) + "}";
+    out += "{\"name\":" + json_text(node.name) + ",\"tag\":" + text_or_null(node.tag) +
+           ",\"task\":" + text_or_null(node.task) + ",\"kind\":" + json_text(node.kind) +
+           ",\"needs\":" + json_list(node.needs) + ",\"after\":" + json_list(node.after) + "}";
   }
   return out + "]}\n";
 }

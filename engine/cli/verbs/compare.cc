@@ -43,16 +43,14 @@ std::string json_of(const ComparedRun& run) {
   for (const MetricSeries& series : run.series) {
     const MetricPoint& last = series.points.back();
     metrics += (metrics.empty() ? "" : ",") + ("{\"task\":" + json_text(series.task)) +
-               ",\"tag\":" + (series.tag.empty() ? "null" : json_text(series.tag)) +
-               ",\"metric\":" + json_text(series.metric) +
+               ",\"tag\":" + text_or_null(series.tag) + ",\"metric\":" + json_text(series.metric) +
                ",\"count\":" + std::to_string(series.points.size()) +
                ",\"last\":" + json_number(last.value) + ",\"best\":" + json_number(series.best) +
                ",\"min\":" + json_number(series.min) + ",\"max\":" + json_number(series.max) +
                ",\"last_step\":" + std::to_string(last.step) + "}";
   }
   bool has_params = !run.params.as_table().fields.empty();
-  return "{\"run\":" + json_text(run.run.id) +
-         ",\"name\":" + (run.run.name.empty() ? "null" : json_text(run.run.name)) +
+  return "{\"run\":" + json_text(run.run.id) + ",\"name\":" + text_or_null(run.run.name) +
          ",\"status\":" + json_text(run.run.status) +
          ",\"params\":" + (has_params ? to_json(run.params) : "{}") + ",\"metrics\":[" + metrics +
          "]}";

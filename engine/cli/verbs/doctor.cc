@@ -70,7 +70,7 @@ std::string json_of(const Gpu& gpu) {
   json += ",\"pci\":" + json_text(gpu.pci) + ",\"mig\":" + (gpu.is_mig ? "true" : "false");
   json += ",\"numa\":" + (gpu.numa < 0 ? "null" : std::to_string(gpu.numa));
   json += ",\"nvlink\":" + (gpu.nvlink < 0 ? "null" : std::to_string(gpu.nvlink));
-  return json + ",\"fabric\":" + (gpu.fabric.empty() ? "null" : json_text(gpu.fabric)) + "}";
+  return json + ",\"fabric\":" + text_or_null(gpu.fabric) + "}";
 }
 
 /// Notes on workers and failed GPUs from the flow process that has the state open, if there is one.

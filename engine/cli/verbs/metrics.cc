@@ -15,10 +15,6 @@ struct MetricsOptions {
   bool csv = false;
 };
 
-std::string text_or_null(const std::string& text) {
-  return text.empty() ? "null" : json_text(text);
-}
-
 void print_json(const std::string& run, const MetricSeries& series) {
   std::string points;
   for (const MetricPoint& point : series.points)

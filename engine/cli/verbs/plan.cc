@@ -11,10 +11,9 @@ namespace {
 
 void print_json(const PlanInfo& plan) {
   for (const PlanNode& node : plan.nodes) {
-    print_line("{\"name\":" + json_text(node.name) +
-               ",\"tag\":" + (node.tag.empty() ? "null" : json_text(node.tag)) +
+    print_line("{\"name\":" + json_text(node.name) + ",\"tag\":" + text_or_null(node.tag) +
                ",\"verdict\":" + json_text(node.verdict) +
-               ",\"reason\":" + (node.reason.empty() ? "null" : json_text(node.reason)) + "}");
+               ",\"reason\":" + text_or_null(node.reason) + "}");
   }
 }
 

@@ -23,8 +23,7 @@ void add_why(CLI::App& app, VerbContext& context) {
         std::string url = run.url;
         for (const TaskInfo& each : run.tasks)
           if (each.name == *task) url = each.url;
-        print_line("{\"run\":" + json_text(run.id) +
-                   ",\"task\":" + (task->empty() ? "null" : json_text(*task)) +
+        print_line("{\"run\":" + json_text(run.id) + ",\"task\":" + text_or_null(*task) +
                    (url.empty() ? "" : ",\"url\":" + json_text(url)) +
                    ",\"why\":" + json_text(text) + "}");
       } else {
