@@ -442,8 +442,8 @@ Result<std::string> InputResolver::arguments(const core::Run& run, core::UnitId 
     bytes += literal->bytes;
     return bytes;
   }
-  const Value written = node.args.value();
-  if (node.kind == NodeKind::map || written.kind() != Value::Kind::table) {
+  const Value written = node.kind == NodeKind::map ? Value() : node.args.value();
+  if (written.kind() != Value::Kind::table) {
     auto args = argument_list(run, unit);
     FLOW_TRY(args);
     return encode_value(*args);
