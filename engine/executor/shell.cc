@@ -345,9 +345,10 @@ void add_bash_variables(const SpawnRequest& what, std::map<std::string, std::str
     level->second = std::to_string(std::max(0, std::atoi(level->second.c_str())) + 1);
 }
 
+constexpr int kBySignal = 128;  // a shell adds the signal that ended a program
+
 /// The status that the shell would have ended with.
 int status_of(const ChildProcess& child, int status) {
-  constexpr int kBySignal = 128;
   bool is_converted = child.replaces_shell && WIFSIGNALED(status);
   return is_converted ? W_EXITCODE(kBySignal + WTERMSIG(status), 0) : status;
 }
@@ -450,7 +451,7 @@ std::string missing_program(std::string_view evidence) {
 /// The meaning of an exit code and what to do; "" if unknown.
 std::string meaning_of(int code, const ShellSpec& spec, const std::string& command,
                        const std::string& evidence) {
-  constexpr int kNotFound = 127, kNotExecutable = 126, kBySignal = 128;
+  constexpr int kNotFound = 127, kNotExecutable = 126;
   if (code == kNotFound) {
     std::string program = missing_program(evidence);
     if (program.empty()) return ": a program was not found (code 127)";

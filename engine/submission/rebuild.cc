@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kMsPerCall = 1000;  // as the executor's limit
 
-/// What the pattern matched when the run's graph was built.
+/// The paths that the pattern matched when the run's graph was built.
 Result<std::vector<std::string>> listed_before(const Plan& plan, const InputPattern& wanted) {
   for (const InputListing& listing : plan.listings)
     if (listing.folder == wanted.folder && listing.pattern == wanted.pattern) return listing.paths;

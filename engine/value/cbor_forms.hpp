@@ -17,7 +17,8 @@ inline constexpr uint64_t kTensorTag = 26220, kFileTag = 26221, kRefTag = 26222;
 inline constexpr uint64_t kPlacesRefTag = 26223;
 inline constexpr uint64_t kExecutable = 1, kFolder = 2, kAnonymous = 4;
 
-/// What an item begins with: of a string its length, of a list or a map its number of items.
+/// The head of an item: its type, and the length of a string or the number of items of a list or
+/// map.
 struct Head {
   uint8_t major = 0;
   uint64_t argument = 0;

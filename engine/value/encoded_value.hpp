@@ -1,5 +1,4 @@
-// A value as its canonical bytes (cbor.hpp), which take less memory than a
-// Value.
+// A value as its canonical bytes (cbor.hpp), which take less memory than a Value.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -22,7 +21,7 @@ class EncodedValue {
     return *this;
   }
   ~EncodedValue();
-  /// Of bytes that encode_value would write; this is not checked.
+  /// `bytes` must be as encode_value writes them; this is not checked.
   static EncodedValue of_bytes(std::string_view bytes) { return EncodedValue(bytes, {}); }
 
   std::string_view bytes() const;

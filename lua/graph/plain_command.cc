@@ -100,7 +100,7 @@ class PlainParser {
       skip_blanks();
       bool is_quoted = false;
       if (!read_word(redirection.path, is_quoted) || redirection.path.empty()) return false;
-      // Of `> 2> err`, a shell reads `2>` as an operator.
+      // In `> 2> err` a shell reads `2>` as an operator.
       bool is_number = !is_quoted && is_digits(redirection.path);
       if (is_number && is_at_redirection()) return false;
       bool is_device = redirection.path.starts_with("/dev/") && redirection.path != "/dev/null";

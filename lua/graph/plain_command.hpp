@@ -1,6 +1,7 @@
 // Commands that need no shell: one program with its arguments and redirections.
 #pragma once
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace flow {

@@ -43,7 +43,7 @@ class RunView {
   /// The lines of the live part that stay after the end of the run.
   std::vector<Line> last_frame(int64_t now_ms, size_t columns) const;
   bool has_services() const { return !services_.empty(); }
-  bool serving() const { return !services_.empty() && status_ == "serving"; }
+  bool serving() const { return has_services() && status_ == "serving"; }
 
  private:
   struct Task {
