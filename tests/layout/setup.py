@@ -15,23 +15,30 @@ STAND_INS = {
     "apt-cache": "exit 1",
     "dpkg-query": 'for lacking in $LACKING; do [ "$lacking" = "$4" ] && exit 1; done; printf installed',
     "cmake": 'echo "cmake $*" >>"$CALLS"',
+    "timeout": 'shift; exec "$@"',
+    "nvidia-smi": '[ "$GPUS" != broken ] && printf "%b" "$GPUS"',
     "cpack": 'echo "cpack $*" >>"$CALLS"; echo "CPack: - package: /packages/flow.deb generated."',
 }
 
 
-def setup(root, lacking, *words):
+def setup(root, lacking, *words, cache=None, gpus="", **variables):
+    """`cache`: that of the configuration which build/release has; `gpus`: the answer of nvidia-smi."""
     with tempfile.TemporaryDirectory() as folder:
         tree, tools, calls = (pathlib.Path(folder) / name for name in ("tree", "tools", "calls"))
         (tree / "cmake").mkdir(parents=True)
         shutil.copy(pathlib.Path(root) / "cmake" / "setup", tree / "cmake" / "setup")
+        if cache is not None:
+            (tree / "build" / "release").mkdir(parents=True)
+            (tree / "build" / "release" / "build.ninja").touch()
+            (tree / "build" / "release" / "CMakeCache.txt").write_text(cache)
         tools.mkdir()
         for name, body in STAND_INS.items():
             (tools / name).write_text(f"#!/bin/sh\n{body}\n")
             (tools / name).chmod(0o755)
-        for name in ("dirname", "sed", "cat", "rm", "env", "realpath", "mkdir"):
+        for name in ("dirname", "sed", "cat", "grep", "rm", "env", "realpath", "mkdir"):
             (tools / name).symlink_to(shutil.which(name))
         calls.touch()
-        environment = {"PATH": str(tools), "CALLS": str(calls), "LACKING": lacking}
+        environment = {"PATH": str(tools), "CALLS": str(calls), "LACKING": lacking, "GPUS": gpus, **variables}
         done = subprocess.run([shutil.which("bash"), str(tree / "cmake" / "setup"), *(words or ["build"])],
                               env=environment, cwd=os.sep, capture_output=True, text=True)
         return done.returncode, done.stderr, calls.read_text()
@@ -41,6 +48,40 @@ def expect(holds, what, seen):
     if not holds:
         print(f"{what}; seen: {seen}")
         sys.exit(1)
+
+
+def check_architectures(root):
+    """run compiles the CUDA kernels for the machine's GPUs, and the other commands for all GPUs."""
+    unknown = "all" if os.path.exists("/dev/nvidiactl") else "none"
+    for gpus, needed in (("", "none"), ("7.5\\n", "none"), ("8.6\\n8.0\\n", "80-real"), ("9.0\\n", "90-real"), ("12.0\\n", "90-virtual"),
+                         ("9.0\\n8.9\\n9.0\\n", "90-real;80-real"), ("[N/A]\\n", "all"), ("broken", unknown)):
+        seen = code, said, calls = setup(root, "", "run", gpus=gpus)
+        expect(f"-DFLOW_CUDA_ARCHITECTURES={needed} -DBUILD_TESTING=OFF\n" in calls, f"run with the GPUs `{gpus}`", seen)
+    seen = code, said, calls = setup(root, "", "run", gpus="9.0\\n", CUDAARCHS="80")
+    expect("-DFLOW_CUDA_ARCHITECTURES=all " in calls, "CUDAARCHS alone decides", seen)
+    for words in (["test"], ["build"], ["install", "tmp"], ["package", "deb"]):
+        seen = code, said, calls = setup(root, "", *words, gpus="9.0\\n")
+        expect("-DFLOW_CUDA_ARCHITECTURES=all " in calls, f"{words[0]} is for all GPUs", seen)
+
+    of_run = "FLOW_CUDA_ARCHITECTURES:STRING=%s\nBUILD_TESTING:BOOL=OFF\n"
+    of_test = "FLOW_CUDA_ARCHITECTURES:STRING=all\nBUILD_TESTING:BOOL=ON\n"
+    with_all, with_tests = "-DFLOW_CUDA_ARCHITECTURES=all\n", "-DFLOW_CUDA_ARCHITECTURES=all -DBUILD_TESTING=ON\n"
+    for before, words, gpus, options in (
+            (of_run % "90-real", ["run"], "9.0\\n", None),
+            (of_run % "none", ["run"], "9.0\\n", "-DFLOW_CUDA_ARCHITECTURES=90-real\n"),  # a GPU was added
+            (of_run % "none", ["install", "tmp"], "", with_all),
+            (of_run % "none", ["package", "deb"], "", with_all),
+            (of_run % "none", ["build"], "", with_tests),
+            (of_run % "90-real", ["test"], "9.0\\n", with_tests),
+            (of_run % "all", ["build"], "", with_tests),
+            (of_test, ["run"], "", None),
+            (of_test, ["test"], "", None),
+            (of_test, ["install", "tmp"], "", None),
+            ("BUILD_TESTING:BOOL=ON\n", ["run"], "", None),
+            ("BUILD_TESTING:BOOL=ON\n", ["test"], "", None)):
+        seen = code, said, calls = setup(root, "", *words, cache=before, gpus=gpus)
+        configured = re.findall(r"cmake --preset release (.*\n)", calls)
+        expect(configured == ([options] if options else []), f"{words[0]} after the configuration {before!r}", seen)
 
 
 def main():
@@ -75,6 +116,8 @@ def main():
         seen = code, said, calls = setup(root, "", *words)
         built = re.search(r"cmake --build build/release --target (.*)", calls)
         expect(built is not None and set(built.group(1).split()) == targets, f"{words[0]} builds what it needs", seen)
+    check_architectures(root)
+
     with tempfile.TemporaryDirectory() as folder:
         place = f"{folder}/new/place"
         for words in ([place], ["--prefix", place], [f"--prefix={place}"], ["--prefix", place.lstrip("/")]):
