@@ -308,6 +308,14 @@ class SendingOnCloseLink : public Link {
   const std::function<void()> on_close_;
 };
 
+/// Passes the frames of the handshake.
+void open_session(SessionLink& session, SendingOnCloseLink& link, End& head) {
+  while (!head.sent.empty() || !link.frames.empty()) {
+    for (const std::string& frame : std::exchange(head.sent, {})) session.on_frame(frame);
+    for (const std::string& frame : std::exchange(link.frames, {})) head.frame(frame, 0);
+  }
+}
+
 TEST_CASE("a sender gets no callback within the send that meets the end of the session") {
   struct Listening : RecordingSessionUser {
     void on_end(EndKind kind, const Error& why) override {
@@ -326,14 +334,58 @@ TEST_CASE("a sender gets no callback within the send that meets the end of the s
   session->attach(link);
   End head(options_of(Role::head), "y");
   session->on_up();
-  while (!head.sent.empty() || !link->frames.empty()) {
-    for (const std::string& frame : std::exchange(head.sent, {})) session->on_frame(frame);
-    for (const std::string& frame : std::exchange(link->frames, {})) head.frame(frame, 0);
-  }
+  open_session(*session, *link, head);
   REQUIRE(user->log.wait(1).size() == 1);
   session->on_frame("nothing that the head has sealed");
   CHECK_THAT(user->log.wait(2)[1], StartsWith("damaged: "));
   CHECK_FALSE(user->was_sending);
+}
+
+struct Crash {};
+
+TEST_CASE("a session whose user has thrown still reports its end, and is freed then") {
+  struct Crashing : RecordingSessionUser {
+    void on_open(const SessionPeer&) override { throw Crash(); }
+    std::shared_ptr<SessionLink> session;
+  };
+  auto user = std::make_shared<Crashing>();
+  auto session = std::make_shared<SessionLink>(options_of(Role::worker), "x:1", user);
+  user->session = session;  // each owns the other until the end
+  auto link = std::make_shared<SendingOnCloseLink>([] {});
+  session->attach(link);
+  End head(options_of(Role::head), "y");
+  session->on_up();
+  CHECK_THROWS_AS(open_session(*session, *link, head), Crash);
+  session->on_down(environment_error("its process has ended"));
+  CHECK_THAT(user->log.last(1), Contains("its process has ended"));
+  std::weak_ptr<Crashing> left = user;
+  std::weak_ptr<SessionLink> left_session = session;
+  user.reset();
+  session.reset();
+  CHECK(left.expired());
+  CHECK(left_session.expired());
+}
+
+TEST_CASE("a session whose link has thrown while it sent sends its later frames") {
+  struct CrashingLink : SendingOnCloseLink {
+    CrashingLink() : SendingOnCloseLink([] {}) {}
+    void send(std::string frame) override {
+      if (std::exchange(crashes, false)) throw Crash();
+      SendingOnCloseLink::send(std::move(frame));
+    }
+    bool crashes = false;
+  };
+  auto user = std::make_shared<RecordingSessionUser>();
+  auto session = std::make_shared<SessionLink>(options_of(Role::worker), "x:1", user);
+  auto link = std::make_shared<CrashingLink>();
+  session->attach(link);
+  End head(options_of(Role::head), "y");
+  session->on_up();
+  open_session(*session, *link, head);
+  link->crashes = true;
+  CHECK_THROWS_AS(session->send("lost"), Crash);
+  CHECK(session->send("later").ok());
+  CHECK(link->frames.size() == 1);
 }
 
 TEST_CASE("if no process listens, there is no session and its user gets the reason") {

@@ -12,6 +12,27 @@ int64_t flush_ms_of(EndKind kind) {
   return kind == EndKind::lost || kind == EndKind::damaged ? 0 : kGoodbyeMs;
 }
 
+/// Sets a flag that `lock` guards, and clears it at the end of the scope, also if a callback throws
+/// there, without the lock: a crash of the simulator does. With a flag that stays set the session
+/// would not even report its end, and its link and its user would own each other for ever.
+class FlagScope {
+ public:
+  FlagScope(const std::unique_lock<std::mutex>& lock, bool& flag) : lock_(lock), flag_(flag) {
+    flag_ = true;
+  }
+  ~FlagScope() {
+    std::unique_lock<std::mutex> again;
+    if (!lock_.owns_lock()) again = std::unique_lock(*lock_.mutex());
+    flag_ = false;
+  }
+  FlagScope(const FlagScope&) = delete;
+  FlagScope& operator=(const FlagScope&) = delete;
+
+ private:
+  const std::unique_lock<std::mutex>& lock_;
+  bool& flag_;
+};
+
 }  // namespace
 
 SessionLink::SessionLink(SessionOptions options, std::string address,
@@ -135,7 +156,7 @@ void SessionLink::queue_frames(SessionOutput& out) {
 
 void SessionLink::send_frames(std::unique_lock<std::mutex>& lock) {
   if (!link_ || is_sending_) return;
-  is_sending_ = true;
+  FlagScope sending(lock, is_sending_);
   while (!unsent_.empty() || closing_ms_) {
     std::string frame;
     auto closing_ms = unsent_.empty() ? std::exchange(closing_ms_, std::nullopt) : std::nullopt;
@@ -150,12 +171,11 @@ void SessionLink::send_frames(std::unique_lock<std::mutex>& lock) {
       link_->send(std::move(frame));
     lock.lock();
   }
-  is_sending_ = false;
 }
 
 void SessionLink::deliver_events(std::unique_lock<std::mutex>& lock) {
   if (is_delivering_) return;
-  is_delivering_ = true;
+  FlagScope delivering(lock, is_delivering_);
   while (!events_.empty()) {
     SessionEvent event = std::move(events_.front());
     events_.pop_front();
@@ -163,7 +183,6 @@ void SessionLink::deliver_events(std::unique_lock<std::mutex>& lock) {
     deliver(event);
     lock.lock();
   }
-  is_delivering_ = false;
 }
 
 void SessionLink::deliver(SessionEvent& event) {

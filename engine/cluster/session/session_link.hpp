@@ -25,7 +25,9 @@ constexpr int64_t kLinkAfterSessionMs = 1'000;
 using Send = std::function<void(std::string_view message)>;
 
 /// The callbacks of a session: one call at a time, on the transport's thread, the ticker's, or the
-/// thread that ended the session. They must not block, and they may call the session.
+/// thread that ended the session. They must not block, and they may call the session. What one
+/// throws (a crash, in the simulator) reaches the caller of SessionLink; the later callbacks still
+/// come.
 class SessionUser {
  public:
   virtual ~SessionUser() = default;
