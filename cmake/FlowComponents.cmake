@@ -3,7 +3,7 @@
 # out.
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
-find_package(OpenSSL REQUIRED COMPONENTS Crypto)
+find_package(OpenSSL REQUIRED COMPONENTS Crypto SSL)
 find_package(ZLIB REQUIRED)
 find_package(Protobuf REQUIRED)
 if(NOT FLOW_PORTABLE)
@@ -40,6 +40,14 @@ find_path(TOMLPLUSPLUS_INCLUDE toml++/toml.h)
 if(NOT TOMLPLUSPLUS_INCLUDE)
   message(FATAL_ERROR "toml++ was not found (toml++/toml.h). Install libtomlplusplus-dev, or run cmake/setup build.")
 endif()
+
+# The HTTP server (engine/serve): Boost.Asio and Boost.Beast are headers only, and simdjson is a
+# library that Debian has only shared.
+find_path(BOOST_INCLUDE boost/beast/http.hpp)
+if(NOT BOOST_INCLUDE)
+  message(FATAL_ERROR "Boost was not found (boost/beast/http.hpp). Install libboost1.81-dev, or run cmake/setup build.")
+endif()
+pkg_check_modules(SIMDJSON REQUIRED IMPORTED_TARGET simdjson)
 
 # Inputs and outputs by URL (engine/fetch).
 set(suffixes ${CMAKE_FIND_LIBRARY_SUFFIXES})

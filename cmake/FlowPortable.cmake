@@ -1,8 +1,8 @@
 # FLOW_PORTABLE: programs that need only glibc and the C++ runtime, and `package`, a tarball of them
 # that runs on machines with newer versions of these and no other packages. Libraries that are
 # loaded at run time stay so: the GPU's driver, cuBLASLt, cuDNN and NVRTC are the machine's;
-# OpenBLAS and libcurl with all that it links are included, and so is cpp-httplib, which Debian has
-# only as a shared library.
+# OpenBLAS and libcurl with all that it links are included, and so is simdjson, which Debian has only
+# as a shared library.
 include(GNUInstallDirs)
 set(CMAKE_FIND_LIBRARY_SUFFIXES .a)
 set(OPENSSL_USE_STATIC_LIBS ON)
@@ -60,7 +60,7 @@ function(flow_package)
   foreach(name torch_gpt torch_operations)
     install(FILES ${PROJECT_SOURCE_DIR}/tests/interop/${name}.py DESTINATION interop)
   endforeach()
-  flow_carry(libopenblas.so.0 libgfortran.so.5 libquadmath.so.0 libcpp-httplib.so.0.11 libssl.so.3 libcrypto.so.3
+  flow_carry(libopenblas.so.0 libgfortran.so.5 libquadmath.so.0 libsimdjson.so.14 libssl.so.3 libcrypto.so.3
              libz.so.1 libbrotlidec.so.1 libbrotlienc.so.1 libbrotlicommon.so.1 libcurl.so.4)
   flow_carry_linked(libcurl.so.4)
   set(CPACK_GENERATOR TGZ)

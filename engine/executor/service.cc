@@ -1,10 +1,21 @@
 // The attempt of a service: an HTTP front, and one thread that calls the script.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "engine/executor/attempt.hpp"
 #include "engine/serve/model_server.hpp"
 
 namespace flow {
+
+namespace {
+
+constexpr int64_t kEndMs = 500;  // between the last response and the end of the attempt
+
+/// The worker kills the attempt at the end of its grace.
+int64_t drain_ms_of(int64_t grace_ms) { return grace_ms - std::min(kEndMs, grace_ms / 4); }
+
+}  // namespace
 
 void run_service(Attempt& attempt, ScriptVm& vm, const AttemptRequest& request) {
   const wire::Start& start = attempt.start();
@@ -26,6 +37,8 @@ void run_service(Attempt& attempt, ScriptVm& vm, const AttemptRequest& request) 
   options.port = static_cast<uint16_t>(start.port());
   options.batch_max = std::max(1u, start.batch_max());
   options.batch_wait_us = start.batch_wait_us();
+  if (start.request_timeout_ms() > 0) options.request_timeout_ms = start.request_timeout_ms();
+  options.drain_ms = drain_ms_of(start.grace_ms());
   options.log = [&attempt](const std::string& line) { attempt.log(line); };
   auto server = ModelServer::open(options);
   if (!server.ok()) {
@@ -36,12 +49,12 @@ void run_service(Attempt& attempt, ScriptVm& vm, const AttemptRequest& request) 
   }
   attempt.service_ready((*server)->url());
   (*server)->run(
-      [&](const std::map<std::string, Tensor>& inputs) -> Result<std::map<std::string, Tensor>> {
+      [&](const Tensors& inputs) -> Result<Tensors> {
         std::vector<std::pair<Value, Value>> fields;
         for (const auto& [name, tensor] : inputs) fields.emplace_back(Value(name), Value(tensor));
         auto result = vm.predict(Value::map(std::move(fields)));
         if (!result.ok()) return Error{ErrorKind::task, attempt.hidden(result.error().message)};
-        std::map<std::string, Tensor> outputs;
+        Tensors outputs;
         bool is_tensors = result->kind() == Value::Kind::table && result->as_table().list.empty();
         if (is_tensors) {
           for (const auto& [name, value] : result->as_table().fields) {
@@ -56,7 +69,7 @@ void run_service(Attempt& attempt, ScriptVm& vm, const AttemptRequest& request) 
                                    attempt.shown_task())};
         return outputs;
       },
-      [&] { return attempt.stopping(); });
+      [&attempt] { return attempt.stopping(); });
   bool are_checkpoints_done = attempt.close_checkpoints(AttemptOutcome::Kind::stopped);
   vm.end_service();
   if (are_checkpoints_done) attempt.stopped();

@@ -48,7 +48,9 @@ std::optional<AttemptOrder> AttemptOrders::make(const core::AttemptId& id) {
   core::SchedulingClass held = core::held_by(state_, run, id.unit);
   order.resources.cpus_milli = held.cpus_milli;
   order.resources.memory_bytes = held.memory_bytes;
-  order.timeout_ms = core::timeout_ms_of(run, id.unit);
+  // The timeout of a service is that of its requests: it serves until its run ends.
+  int64_t& timeout_ms = def.kind == TaskKind::service ? order.request_timeout_ms : order.timeout_ms;
+  timeout_ms = core::timeout_ms_of(run, id.unit);
   order.grace_ms = context->grace_ms;
   order.stage_copy = def.stage_copy;
   if (def.kind == TaskKind::shell)

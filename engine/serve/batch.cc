@@ -1,9 +1,10 @@
-// Joining and splitting rows: copies of contiguous bytes.
+// Joining and splitting rows: copies of contiguous bytes, and views of them.
 #include "engine/serve/batch.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 namespace flow {
 
@@ -17,35 +18,40 @@ int64_t rows_of(const Tensors& inputs) {
   return std::max<int64_t>(rows, 1);
 }
 
-bool can_join(const Tensors& a, const Tensors& b) {
-  auto joins = [](const auto& x, const auto& y) {
-    return x.first == y.first && x.second.dtype == y.second.dtype &&
-           x.second.shape.size() == y.second.shape.size() &&
-           std::equal(x.second.shape.begin() + 1, x.second.shape.end(), y.second.shape.begin() + 1);
-  };
-  // Without rows the answer could not be split.
-  auto same_rows = [](const Tensors& tensors) {
-    return std::all_of(tensors.begin(), tensors.end(), [&](const auto& each) {
-      return each.second.shape.front() == tensors.begin()->second.shape.front() &&
-             each.second.shape.front() > 0;
-    });
-  };
-  return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), joins) && same_rows(a) &&
-         same_rows(b);
+std::string batch_signature(const Tensors& inputs) {
+  std::string signature;
+  for (const auto& [name, tensor] : inputs) {
+    // Without rows the answer could not be split.
+    const auto& shape = tensor.shape;
+    if (shape.empty() || shape.front() <= 0 ||
+        shape.front() != inputs.begin()->second.shape.front())
+      return "";
+    fmt::format_to(std::back_inserter(signature), "{}:{}{}", name.size(), name,
+                   dtype_name(tensor.dtype));
+    for (size_t i = 1; i < shape.size(); i++)
+      fmt::format_to(std::back_inserter(signature), ",{}", shape[i]);
+    signature += ';';
+  }
+  return signature;
 }
 
 Tensors join_rows(const std::vector<const Tensors*>& parts) {
+  if (parts.size() == 1) return *parts.front();
   Tensors joined;
   for (const auto& [name, first] : *parts.front()) {
-    auto bytes = std::make_shared<std::string>();
-    Tensor whole = first;
+    Tensor whole;
+    whole.dtype = first.dtype;
+    whole.shape = first.shape;
     whole.shape.front() = 0;
+    size_t size = 0;
+    for (const Tensors* part : parts) size += part->at(name).data->size();
+    auto bytes = std::make_shared<std::string>();
+    bytes->reserve(size);
     for (const Tensors* part : parts) {
       const Tensor& tensor = part->at(name);
       bytes->append(*tensor.data);
       whole.shape.front() += tensor.shape.front();
     }
-    whole.digest = sha256(*bytes);
     whole.data = std::move(bytes);
     joined.emplace(name, std::move(whole));
   }
@@ -66,11 +72,12 @@ Result<std::vector<Tensors>> split_rows(const Tensors& outputs, const std::vecto
     size_t row_bytes = total == 0 ? 0 : tensor.data->size() / static_cast<size_t>(total);
     size_t at = 0;
     for (size_t i = 0; i < rows.size(); i++) {
-      Tensor part = tensor;
-      part.shape.front() = rows[i];
       size_t size = row_bytes * static_cast<size_t>(rows[i]);
+      Tensor part;
+      part.dtype = tensor.dtype;
+      part.shape = tensor.shape;
+      part.shape.front() = rows[i];
       part.data = tensor.data.part(at, size);
-      part.digest = sha256(*part.data);
       at += size;
       parts[i].emplace(name, std::move(part));
     }

@@ -1,17 +1,24 @@
-// Joins requests to one batch along the first dimension and splits its result again.
+// Joins requests to one batch along the first dimension and splits its result again. The tensors
+// have no digest.
 #pragma once
+#include <cstdint>
+#include <string>
 #include <vector>
 
-#include "engine/serve/model_server.hpp"
+#include "engine/serve/inference.hpp"
+#include "flow/result.hpp"
 
 namespace flow {
 
 /// The common first dimension of all inputs; 1 if they differ or there are none.
 int64_t rows_of(const Tensors& inputs);
-/// Whether names, datatypes and shapes are equal except for the first dimension.
-bool can_join(const Tensors& a, const Tensors& b);
+/// Equal texts mean that the requests can be joined: names, datatypes and shapes are equal except
+/// for the first dimension. Empty if this one cannot be joined with any.
+std::string batch_signature(const Tensors& inputs);
+/// Copies all parts; shares those of a single one.
 Tensors join_rows(const std::vector<const Tensors*>& parts);
-/// Error if an output's first dimension is not that of the batch.
+/// The parts share the memory of `outputs`. Error if an output's first dimension is not that of the
+/// batch.
 Result<std::vector<Tensors>> split_rows(const Tensors& outputs, const std::vector<int64_t>& rows);
 
 }  // namespace flow

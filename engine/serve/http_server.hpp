@@ -1,58 +1,60 @@
-// The HTTP server: reads each request whole, under deadlines and limits, and passes only valid
-// requests to the HTTP library. A connection occupies one thread. If all threads are occupied, the
-// connection that has been idle longest is closed.
+// An HTTP/1.1 server, with or without TLS. One thread accepts, reads and writes all connections and
+// enforces their limits; a handler answers the requests, at once or later.
 #pragma once
-#include <httplib.h>
-
-#include <chrono>
-#include <list>
+#include <cstdint>
+#include <functional>
 #include <memory>
-#include <mutex>
 
-#include "engine/base/thread_pool.hpp"
-#include "engine/serve/http_head.hpp"
-#include "engine/serve/model_server.hpp"
+#include "engine/serve/http_options.hpp"
+#include "engine/serve/http_response.hpp"
+#include "flow/result.hpp"
 
 namespace flow {
 
-/// One connection.
-struct ServedConnection {
-  enum class Phase { idle, asking, answered };
-  int socket = -1;
-  Phase phase = Phase::idle;
-  std::chrono::steady_clock::time_point since;
-  bool is_evicted = false;
-};
+class HttpConnection;
+class HttpServerImpl;
 
-class HttpServer final : public httplib::Server {
+/// Answers one request, once, on any thread; a default one answers none. If it is destroyed without
+/// an answer, the client gets status 500. It may outlive its server; then it does nothing.
+class HttpReply {
  public:
-  HttpServer(const ServiceLimits& limits, uint64_t body_max, Methods methods);
+  HttpReply() = default;
+  HttpReply(std::shared_ptr<HttpServerImpl> server, std::shared_ptr<HttpConnection> connection);
+  HttpReply(HttpReply&&) noexcept = default;
+  HttpReply& operator=(HttpReply&& other) noexcept;
+  ~HttpReply();
 
-  /// Raises the accept backlog to the system's maximum, because the library was built with 5. Call
-  /// it after the bind. An Error gives the reason of a failure.
-  Status widen_backlog();
-  /// Starts the first thread of connections. Call it before listen().
-  Status start_threads();
-  /// Closes idle connections; with `all` also those whose request is being answered. No new
-  /// connection is accepted.
-  void close(bool all);
+  void send(HttpResponse response);
+  /// Whether the client is gone, so that nothing reads the answer.
+  bool is_abandoned() const;
 
  private:
-  class ConnectionQueue;
-  class HttpConnection;
-  using ServedConnections = std::list<ServedConnection>;
+  std::shared_ptr<HttpServerImpl> server_;
+  std::shared_ptr<HttpConnection> connection_;
+};
 
-  bool process_and_close_socket(socket_t socket) override;
-  void evict_idle(size_t wanted);
-  void reject_overload(int socket);
+class HttpServer {
+ public:
+  /// Called on the server's thread; it must not block.
+  using Handler = std::function<void(HttpRequest request, HttpReply reply)>;
 
-  const ServiceLimits limits_;
-  const uint64_t body_max_;
-  const Methods methods_;
-  std::mutex mutex_;
-  ServedConnections connections_;  // one per thread at most
-  bool closed_ = false;
-  std::unique_ptr<ThreadPool> threads_;  // until the server stops; last: they use the others
+  /// Listens. The Error says what to do if the port is in use or not permitted, or which file of
+  /// TLS cannot be used.
+  static Result<std::unique_ptr<HttpServer>> open(const HttpOptions& options, Handler handler);
+  /// Closes all connections. Responses that are not sent yet are lost: drain() first.
+  ~HttpServer();
+
+  uint16_t port() const;
+  size_t connections() const;
+  /// Connections that wait in the kernel's backlog are still served, then none is accepted. Each
+  /// response has `Connection: close`; an idle connection is closed after a time of silence.
+  void begin_drain();
+  /// Waits until all connections are closed; false at the deadline.
+  bool wait_drained(int64_t timeout_ms);
+
+ private:
+  explicit HttpServer(std::shared_ptr<HttpServerImpl> impl);
+  std::shared_ptr<HttpServerImpl> impl_;
 };
 
 }  // namespace flow

@@ -1,346 +1,396 @@
-// The HTTP API of a service: routes, and the queue between the connection threads and the thread
-// that predicts.
-#include <fcntl.h>
+// Threads: the HTTP server's calls handle(); the thread of run() predicts; one encodes and decodes
+// what takes long; one watches deadlines and the stop.
+#include "engine/serve/model_server.hpp"
+
 #include <fmt/format.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <chrono>
-#include <condition_variable>
-#include <cstring>
-#include <deque>
+#include <future>
 #include <mutex>
-#include <optional>
-#include <thread>
+#include <utility>
+#include <vector>
 
-#include "engine/serve/batch.hpp"
-#include "engine/serve/http_server.hpp"
+#include "engine/base/size_units.hpp"
+#include "engine/base/thread_pool.hpp"
+#include "engine/serve/api_keys.hpp"
+#include "engine/serve/gzip.hpp"
+#include "engine/serve/oip.hpp"
+#include "engine/serve/request_scheduler.hpp"
+#include "engine/serve/service_metrics.hpp"
+#include "engine/serve/service_routes.hpp"
 #include "engine/value/utf8.hpp"
+#include "flow/value.hpp"
 
 namespace flow {
 
 namespace {
 
-constexpr size_t kQueueMax = 1024;
-constexpr size_t kFailuresMax =
-    100;  // maximum number of failures between two batches that are logged individually
-constexpr auto kHangUp = std::chrono::milliseconds(10);
-constexpr int kAnswerRounds = 100;  // times kHangUp
-constexpr auto kStopCheck = std::chrono::milliseconds(100);
+using Clock = PendingRequest::Clock;
+using std::chrono::milliseconds;
 
-/// The methods of each path, for the Allow header of a 405.
-std::string_view methods_of(std::string_view path) {
-  constexpr std::string_view kModels = "/v2/models/";
-  const std::string_view gets = "GET, HEAD";
-  if (path == "/v2" || path == "/v2/health/live" || path == "/v2/health/ready") return gets;
-  if (!path.starts_with(kModels)) return {};
-  path.remove_prefix(kModels.size());
-  size_t slash = path.find('/');
-  if (slash == 0 || path.empty()) return {};
-  if (slash == std::string_view::npos || path.substr(slash) == "/ready") return gets;
-  return path.substr(slash) == "/infer" ? "POST" : "";
+constexpr size_t kInlineBytesMax = 64 * 1024;    // decoded or encoded without another thread
+constexpr size_t kCodecQueueMax = 64;            // jobs that wait for the codec thread
+constexpr uint64_t kEncodeBytesMax = 64u << 20;  // of outputs that wait for it
+constexpr size_t kGzipBytesMin = 1024;
+constexpr size_t kFailuresMax = 100;  // logged individually between two calls of predict
+constexpr auto kStopCheck = milliseconds(100);
+constexpr auto kDrainCheck = milliseconds(10);
+constexpr auto kLastResponses = milliseconds(200);  // for those that are sent at a drain's end
+constexpr const char* kVersion = "1";
+
+uint64_t bytes_of_outputs(const Tensors& outputs) {
+  uint64_t bytes = 0;
+  for (const auto& [name, tensor] : outputs) bytes += tensor.data->size();
+  return bytes;
 }
 
-Error listening_error(const std::string& name, int port, int code) {
-  std::string what = fmt::format("the service `{}` cannot listen on port {} of 127.0.0.1: ", name,
-                                 port == 0 ? "0 (any)" : std::to_string(port));
-  if (code == EADDRINUSE && port != 0)
-    return user_error(what +
-                      "the port is in use. End the program that listens there, choose another "
-                      "port, or write `port = 0` for a free one");
-  if (code == EACCES)
-    return user_error(what +
-                      "this user may not listen on a port that low. Choose a port from 1024 on, or "
-                      "write `port = 0` for a free one");
-  if (code == EADDRNOTAVAIL)
-    return environment_error(what +
-                             "the machine does not have that address. Bring up its loopback "
-                             "interface: `ip link set lo up`");
-  return environment_error(what + std::strerror(code));
+HttpResponse busy_response(int status, std::string_view message) {
+  HttpResponse response = error_response(status, message);
+  response.fields = "Retry-After: 1\r\n";
+  return response;
 }
 
-/// cpp-httplib does not report errno. Listens once more to find it.
-int errno_of_listening(uint16_t port) {
-  int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (listener < 0) return errno;
-  int yes = 1;
-  ::setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(port);
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  bool listens = ::bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 &&
-                 ::listen(listener, 1) == 0;
-  int code = listens ? EADDRINUSE : errno;  // the port has become free since
-  ::close(listener);
-  return code;
+HttpResponse stopping_response() { return busy_response(503, "the service is stopping"); }
+
+HttpResponse ready_response(std::string body, bool is_ready) {
+  return {.status = is_ready ? 200 : 503, .body = std::move(body)};
 }
 
-struct PendingRequest {
-  Tensors inputs;
-  std::optional<Result<Tensors>> reply;
+std::string machine_name() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "localhost";
+}
+
+bool needs_no_key(Endpoint endpoint) {
+  return endpoint == Endpoint::live || endpoint == Endpoint::ready ||
+         endpoint == Endpoint::model_ready;
+}
+
+/// Longer times would overflow the clock.
+ServiceOptions bounded(ServiceOptions options) {
+  constexpr int64_t kMsMax = int64_t{365} * 24 * 3600 * 1000;
+  options.request_timeout_ms = std::min(options.request_timeout_ms, kMsMax);
+  options.drain_ms = std::min(options.drain_ms, kMsMax);
+  options.batch_wait_us = std::min(options.batch_wait_us, kMsMax * 1000);
+  return options;
+}
+
+RequestScheduler::Limits limits_of(const ServiceOptions& options) {
+  return {.rows_max = options.batch_max,
+          .batch_wait = std::chrono::microseconds(options.batch_wait_us),
+          .queue_max = options.queue,
+          .call_max = milliseconds(options.request_timeout_ms)};
+}
+
+/// Failures that the thread of run() logs between two batches.
+class FailureLog {
+ public:
+  void add(std::string line) {
+    std::lock_guard lock(mutex_);
+    count_++;
+    if (lines_.size() < kFailuresMax) lines_.push_back(std::move(line));
+  }
+  void write_to(const std::function<void(const std::string&)>& log) {
+    if (count_ == 0) return;
+    std::vector<std::string> lines;
+    size_t count = 0;
+    {
+      std::lock_guard lock(mutex_);
+      lines.swap(lines_);
+      count = count_.exchange(0);
+    }
+    if (!log) return;
+    for (const std::string& line : lines) log(to_utf8(line));
+    if (count > lines.size()) log(fmt::format("{} more requests failed", count - lines.size()));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::string> lines_;  // up to kFailuresMax
+  std::atomic<size_t> count_{0};    // including those beyond
 };
 
 class ModelServerImpl final : public ModelServer {
  public:
   explicit ModelServerImpl(const ServiceOptions& options)
-      : options_(options), server_(options.limits, kRequestBytesMax, methods_of) {}
-
-  ~ModelServerImpl() override {
-    close_queue();
-    server_.stop();
-    // Responses in progress are still written, for a limited time.
-    for (int round = 0; thread_.joinable() && !ended_; round++) {
-      server_.close(round >= kAnswerRounds);
-      std::this_thread::sleep_for(kHangUp);
-    }
-    if (thread_.joinable()) thread_.join();
-  }
+      : options_(bounded(options)), scheduler_(limits_of(options_), outcomes()) {}
 
   Status listen() {
-    server_.set_payload_max_length(kRequestBytesMax);
-    server_.set_keep_alive_max_count(10'000);
-    // The library writes head and body of a response separately. Without this the body waits for
-    // the client's delayed acknowledgement of the head, 40 ms per request.
-    server_.set_tcp_nodelay(true);
-    // Without SO_REUSEPORT, so that a port in use is an error instead of a second listener.
-    server_.set_socket_options([](socket_t socket) {
-      int yes = 1;
-      ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-      ::fcntl(socket, F_SETFD, FD_CLOEXEC);
+    auto codec = ThreadPool::start({.name = "flow-codec", .queue_max = kCodecQueueMax});
+    FLOW_TRY(codec);
+    codec_ = std::move(*codec);
+    auto timer = ThreadPool::start({.name = "flow-deadlines"});
+    FLOW_TRY(timer);
+    timer_ = std::move(*timer);
+    HttpOptions http_options{.name = options_.name,
+                             .address = options_.address,
+                             .port = options_.port,
+                             .tls = options_.tls,
+                             .limits = options_.limits,
+                             .log = [this](const std::string& line) {
+                               failures_.add(line);
+                               scheduler_.wake();
+                             }};
+    http_options.rules = {
+        .body_max = kRequestBytesMax, .methods = allowed_methods, .hosts = options_.hosts};
+    if (!options_.keys.empty())
+      http_options.rules.authorize = [this](std::string_view path, std::string_view value) {
+        return needs_no_key(route_of(path).endpoint) || keys_.permit(value);
+      };
+    auto http = HttpServer::open(http_options, [this](HttpRequest request, HttpReply reply) {
+      handle(std::move(request), std::move(reply));
     });
-    routes();
-    bool is_any = options_.port == 0;
-    port_ = is_any ? server_.bind_to_any_port("127.0.0.1") : int{options_.port};
-    bool listens = is_any ? port_ > 0 : server_.bind_to_port("127.0.0.1", port_);
-    if (!listens)
-      return listening_error(options_.name, options_.port, errno_of_listening(options_.port));
-    FLOW_TRY(server_.widen_backlog());
-    FLOW_TRY(server_.start_threads());
-    thread_ = std::thread([this] {
-      server_.listen_after_bind();
-      ended_ = true;
-    });
+    FLOW_TRY(http);
+    http_ = std::move(*http);
     return {};
   }
 
-  std::string url() const override { return fmt::format("http://127.0.0.1:{}", port_); }
+  std::string url() const override {
+    bool is_any = options_.address == "0.0.0.0" || options_.address == "::";
+    std::string host = is_any ? machine_name() : options_.address;
+    if (host.find(':') != std::string::npos) host = "[" + host + "]";
+    return fmt::format("{}://{}:{}", options_.tls ? "https" : "http", host, http_->port());
+  }
 
   void run(const Predict& predict, const std::function<bool()>& should_stop) override {
-    {
-      std::lock_guard lock(mutex_);
-      ready_ = true;
-    }
-    while (!should_stop()) {
-      std::vector<std::shared_ptr<PendingRequest>> batch = next_batch();
-      if (!batch.empty()) answer(batch, predict);
-      log_failures();
-    }
-    close_queue();
-    log_failures();
+    std::promise<size_t> unanswered;
+    timer_->post([&] { unanswered.set_value(watch(should_stop)); });
+    serves_ = true;
+    scheduler_.run(predict, [this] { failures_.write_to(options_.log); });
+    size_t count = unanswered.get_future().get();
+    failures_.write_to(options_.log);
+    if (count > 0 && options_.log)
+      options_.log(
+          fmt::format("requests that were not answered within {} after the stop of the service "
+                      "and got status 503: {}",
+                      format_duration(options_.drain_ms), count));
   }
 
  private:
-  static void send_error(httplib::Response& response, int status, const std::string& message) {
-    response.status = status;
-    response.set_content("{\"error\":" + to_json(Value(to_utf8(message))) + "}",
-                         "application/json");
+  // ---- the HTTP server's thread
+
+  void handle(HttpRequest request, HttpReply reply) {
+    Route route = route_of(request.path);
+    bool is_model = route.endpoint >= Endpoint::model;
+    if (is_model && route.model != options_.name)
+      return reply.send(error_response(
+          404, fmt::format("there is no model `{}` here, only `{}`", route.model, options_.name)));
+    if (is_model && !route.version.empty() && route.version != kVersion)
+      return reply.send(error_response(404, fmt::format("`{}` has no version `{}`, only `{}`",
+                                                        options_.name, route.version, kVersion)));
+    if (route.endpoint == Endpoint::infer) return infer(std::move(request), std::move(reply));
+    reply.send(describe(route.endpoint));
   }
 
-  /// A failure of the service, not of its client; logged by the thread of `run`.
-  void send_failure(httplib::Response& response, const std::string& id,
-                    const std::string& message) {
-    {
-      std::lock_guard lock(mutex_);
-      failed_++;
-      if (failures_.size() < kFailuresMax)
-        failures_.push_back(
-            fmt::format("request{} failed: {}", id.empty() ? "" : " `" + id + "`", message));
+  HttpResponse describe(Endpoint endpoint) {
+    const bool is_ready = serves_ && !is_draining_ && !scheduler_.is_overdue();
+    switch (endpoint) {
+      case Endpoint::server:
+        return {.body = R"({"name":"flow","version":"1","extensions":["binary_tensor_data"]})"};
+      case Endpoint::live:
+        return {.body = R"({"live":true})"};
+      case Endpoint::ready:
+        return ready_response(fmt::format(R"({{"ready":{}}})", is_ready), is_ready);
+      case Endpoint::metrics:
+        return {.body = metrics_.text(options_.name, {scheduler_.queued(), is_ready}),
+                .content_type = std::string(ServiceMetrics::kContentType)};
+      case Endpoint::model:
+        return {.body = fmt::format(
+                    R"({{"name":{},"versions":["{}"],"platform":"flow_lua","inputs":[],)"
+                    R"("outputs":[]}})",
+                    model_json_, kVersion)};
+      case Endpoint::model_ready:
+        return ready_response(fmt::format(R"({{"name":{},"ready":{}}})", model_json_, is_ready),
+                              is_ready);
+      default:
+        return error_response(404, "there is nothing at this path");
     }
-    send_error(response, 500, message);
   }
 
-  void log_failures() {
-    std::vector<std::string> failures;
-    size_t failed = 0;
-    {
-      std::lock_guard lock(mutex_);
-      failures.swap(failures_);
-      failed = std::exchange(failed_, 0);
+  void infer(HttpRequest request, HttpReply reply) {
+    auto pending = std::make_unique<PendingRequest>();
+    pending->reply = std::move(reply);
+    pending->arrived = Clock::now();
+    Clock::duration timeout = milliseconds(options_.request_timeout_ms);
+    if (!request.timeout.empty()) {
+      auto asked = parse_request_timeout(request.timeout);
+      if (!asked.ok()) return respond(*pending, error_response(400, asked.error().message));
+      timeout = std::min<Clock::duration>(timeout, *asked);
     }
-    if (!options_.log) return;
-    for (const std::string& failure : failures) options_.log(to_utf8(failure));
-    if (failed > failures.size())
-      options_.log(fmt::format("{} more requests failed", failed - failures.size()));
-  }
-
-  bool is_ready() {
-    std::lock_guard lock(mutex_);
-    return ready_ && !closed_;
-  }
-
-  void routes() {
-    std::string model = "/v2/models/" + options_.name;
-    auto json = [](httplib::Response& response, const std::string& text) {
-      response.set_content(text, "application/json");
+    pending->deadline = pending->arrived + timeout;
+    pending->accept_encoding = std::move(request.accept_encoding);
+    bool is_small = request.body.size() <= kInlineBytesMax && request.content_encoding.empty();
+    if (is_small) return decode(request, std::move(pending));
+    if (scheduler_.is_full()) return reject_full(*pending);
+    struct Job {
+      HttpRequest request;
+      std::unique_ptr<PendingRequest> pending;
     };
-    server_.Get("/v2", [json](const httplib::Request&, httplib::Response& response) {
-      json(response, R"({"name":"flow","version":"1","extensions":[]})");
-    });
-    server_.Get("/v2/health/live", [json](const httplib::Request&, httplib::Response& response) {
-      json(response, R"({"live":true})");
-    });
-    server_.Get("/v2/health/ready",
-                [this, json](const httplib::Request&, httplib::Response& response) {
-                  bool ready = is_ready();
-                  response.status = ready ? 200 : 503;
-                  json(response, fmt::format(R"({{"ready":{}}})", ready));
-                });
-    server_.Get("/v2/models/([^/]+)/ready",
-                [this, json](const httplib::Request& request, httplib::Response& response) {
-                  if (request.matches[1] != options_.name)
-                    return unknown(response, request.matches[1]);
-                  response.status = is_ready() ? 200 : 503;
-                  json(response, fmt::format(R"({{"name":{},"ready":{}}})",
-                                             to_json(Value(options_.name)), is_ready()));
-                });
-    server_.Get("/v2/models/([^/]+)", [this, json](const httplib::Request& request,
-                                                   httplib::Response& response) {
-      if (request.matches[1] != options_.name) return unknown(response, request.matches[1]);
-      json(response,
-           fmt::format(
-               R"({{"name":{},"versions":["1"],"platform":"flow_lua","inputs":[],"outputs":[]}})",
-               to_json(Value(options_.name))));
-    });
-    server_.Post("/v2/models/([^/]+)/infer",
-                 [this](const httplib::Request& request, httplib::Response& response) {
-                   if (request.matches[1] != options_.name)
-                     return unknown(response, request.matches[1]);
-                   infer(request, response);
-                 });
-    server_.set_error_handler([](const httplib::Request&, httplib::Response& response) {
-      if (response.body.empty()) send_error(response, response.status, "the request is not valid");
-    });
-    server_.set_exception_handler(
-        [](const httplib::Request&, httplib::Response& response, std::exception_ptr) {
-          send_error(response, 500, "the service failed to answer");
-        });
+    auto job = std::make_shared<Job>(Job{std::move(request), std::move(pending)});
+    ThreadPool::Job decoding = [this, job] { decode(job->request, std::move(job->pending)); };
+    if (codec_->try_post(decoding)) return;
+    respond(*job->pending,
+            busy_response(503, "too many requests with large or compressed bodies wait here"));
   }
 
-  void unknown(httplib::Response& response, const std::string& name) {
-    send_error(response, 404,
-               fmt::format("there is no model `{}` here, only `{}`", name, options_.name));
-  }
+  // ---- also the codec thread
 
-  void infer(const httplib::Request& request, httplib::Response& response) {
-    auto pending = std::make_shared<PendingRequest>();
-    std::string id;
-    auto inputs = parse_infer_request(request.body, id);
-    if (!inputs.ok()) return send_error(response, 400, inputs.error().message);
-    pending->inputs = std::move(*inputs);
-    std::unique_lock lock(mutex_);
-    if (closed_) return send_error(response, 503, "the service is stopping");
-    if (queue_.size() >= kQueueMax)
-      return send_error(response, 429, fmt::format("more than {} requests are queued", kQueueMax));
-    queue_.push_back(pending);
-    arrived_.notify_one();
-    answered_.wait(lock, [&] { return pending->reply.has_value() || closed_; });
-    if (!pending->reply) return send_error(response, 503, "the service is stopping");
-    if (!pending->reply->ok()) {
-      const Error& error = pending->reply->error();
-      lock.unlock();
-      if (error.kind == ErrorKind::user) return send_error(response, 400, error.message);
-      return send_failure(response, id, error.message);
+  void decode(HttpRequest& request, std::unique_ptr<PendingRequest> pending) {
+    if (!request.content_encoding.empty()) {
+      auto plain = decompress(request.content_encoding, request.body, kRequestBytesMax);
+      if (!plain.ok()) return respond(*pending, error_response(400, plain.error().message));
+      request.body = std::move(*plain);
     }
-    lock.unlock();
-    auto text = print_infer_response(options_.name, id, **pending->reply);
-    if (!text.ok()) return send_failure(response, id, text.error().message);
-    response.set_content(*text, "application/json");
+    auto parsed = parse_infer_request(std::move(request.body), request.json_bytes);
+    if (!parsed.ok()) return respond(*pending, error_response(400, parsed.error().message));
+    pending->request = std::move(*parsed);
+    switch (scheduler_.push(pending)) {
+      case RequestScheduler::Admission::admitted:
+        return;
+      case RequestScheduler::Admission::full:
+        return reject_full(*pending);
+      case RequestScheduler::Admission::closed:
+        return respond(*pending, stopping_response());
+    }
   }
 
-  /// Selects requests for one batch: the same names, types and row shapes, up to batch_max rows,
-  /// within the wait time of the first request.
-  std::vector<std::shared_ptr<PendingRequest>> next_batch() {
-    std::unique_lock lock(mutex_);
-    arrived_.wait_for(lock, kStopCheck, [this] { return !queue_.empty(); });
-    if (queue_.empty()) return {};
-    auto full = [this] {
-      int64_t rows = 0;
-      for (const auto& pending : queue_) rows += rows_of(pending->inputs);
-      return rows >= static_cast<int64_t>(options_.batch_max);
+  void reject_full(PendingRequest& pending) {
+    respond(pending, busy_response(429, fmt::format("the queue of `{}` is full: it holds {} "
+                                                    "requests; try again later",
+                                                    options_.name, options_.queue)));
+  }
+
+  // ---- the thread of run()
+
+  void finish(PendingRequest& pending, Result<Tensors>& result) {
+    if (!result.ok()) return fail(pending, result.error());
+    uint64_t bytes = bytes_of_outputs(*result);
+    // Beyond the limit this thread encodes itself, so that predict does not run ahead.
+    bool is_inline = bytes <= kInlineBytesMax || encoding_bytes_ + bytes > kEncodeBytesMax;
+    if (is_inline) return encode(pending, *result, false);
+    struct Job {
+      PendingRequest pending;
+      Tensors outputs;
     };
-    if (options_.batch_wait_us > 0)
-      arrived_.wait_for(lock, std::chrono::microseconds(options_.batch_wait_us), full);
-    std::vector<std::shared_ptr<PendingRequest>> batch;
-    int64_t rows = 0;
-    while (!queue_.empty()) {
-      const Tensors& inputs = queue_.front()->inputs;
-      int64_t more = rows_of(inputs);
-      bool fits = batch.empty() || (can_join(batch.front()->inputs, inputs) &&
-                                    rows + more <= static_cast<int64_t>(options_.batch_max));
-      if (!fits) break;
-      rows += more;
-      batch.push_back(std::move(queue_.front()));
-      queue_.pop_front();
-    }
-    return batch;
+    auto job = std::make_shared<Job>(Job{std::move(pending), std::move(*result)});
+    encoding_bytes_ += bytes;
+    codec_->post([this, job, bytes] {
+      encode(job->pending, job->outputs, true);
+      encoding_bytes_ -= bytes;
+    });
   }
 
-  void answer(std::vector<std::shared_ptr<PendingRequest>>& batch, const Predict& predict) {
-    std::vector<const Tensors*> parts;
-    std::vector<int64_t> rows;
-    for (const auto& pending : batch) {
-      parts.push_back(&pending->inputs);
-      rows.push_back(rows_of(pending->inputs));
+  // ---- also the codec thread
+
+  void encode(PendingRequest& pending, const Tensors& outputs, bool is_codec_thread) {
+    auto printed = print_infer_response(options_.name, pending.request, outputs);
+    if (!printed.ok()) return fail(pending, printed.error());
+    HttpResponse response{.body = std::move(printed->body)};
+    if (printed->json_bytes > 0) {
+      response.content_type = "application/octet-stream";
+      response.fields = fmt::format("Inference-Header-Content-Length: {}\r\n", printed->json_bytes);
+      return respond(pending, std::move(response));
     }
-    std::vector<Result<Tensors>> replies;
-    if (batch.size() > 1) {
-      auto outputs = guarded(predict, join_rows(parts));
-      if (outputs.ok()) {
-        auto split = split_rows(*outputs, rows);
-        for (size_t i = 0; i < batch.size(); i++)
-          replies.push_back(split.ok() ? Result<Tensors>(std::move((*split)[i]))
-                                       : Result<Tensors>(split.error()));
-      }
-    }
-    // Alone; also each request of a batch that failed, so that one bad request does not fail the
-    // others.
-    if (replies.empty()) {
-      for (const Tensors* inputs : parts) replies.push_back(guarded(predict, *inputs));
-    }
-    std::lock_guard lock(mutex_);
-    for (size_t i = 0; i < batch.size(); i++) batch[i]->reply = std::move(replies[i]);
-    answered_.notify_all();
+    bool is_compressed = response.body.size() >= kGzipBytesMin &&
+                         !pending.accept_encoding.empty() && accepts_gzip(pending.accept_encoding);
+    if (!is_compressed) return respond(pending, std::move(response));
+    response.fields = "Content-Encoding: gzip\r\n";
+    struct Job {
+      HttpReply reply;
+      Clock::time_point arrived;
+      HttpResponse response;
+    };
+    auto job =
+        std::make_shared<Job>(Job{std::move(pending.reply), pending.arrived, std::move(response)});
+    ThreadPool::Job compression = [this, job] {
+      job->response.body = gzip(job->response.body);
+      respond(job->reply, job->arrived, std::move(job->response));
+    };
+    if (is_codec_thread) return compression();
+    codec_->post(std::move(compression));
   }
 
-  static Result<Tensors> guarded(const Predict& predict, const Tensors& inputs) {
-    try {
-      return predict(inputs);
-    } catch (const std::exception& error) {
-      return Error{ErrorKind::task, fmt::format("`predict` failed: {}", error.what())};
+  void fail(PendingRequest& pending, const Error& error) {
+    if (error.kind == ErrorKind::user) return respond(pending, error_response(400, error.message));
+    const std::string& id = pending.request.id;
+    failures_.add(
+        fmt::format("request{} failed: {}", id.empty() ? "" : " `" + id + "`", error.message));
+    respond(pending, error_response(500, error.message));
+    scheduler_.wake();
+  }
+
+  // ---- any thread
+
+  void respond(PendingRequest& pending, HttpResponse response) {
+    respond(pending.reply, pending.arrived, std::move(response));
+  }
+
+  void respond(HttpReply& reply, Clock::time_point arrived, HttpResponse response) {
+    metrics_.count_request(response.status, Clock::now() - arrived);
+    reply.send(std::move(response));
+  }
+
+  void reject(RejectedRequest rejected) {
+    if (rejected.status == 503)
+      return respond(rejected.reply, rejected.arrived, stopping_response());
+    auto time = std::chrono::ceil<milliseconds>(rejected.deadline - rejected.arrived);
+    respond(rejected.reply, rejected.arrived,
+            error_response(rejected.status, fmt::format("the request was not answered within {}",
+                                                        format_duration(time.count()))));
+  }
+
+  void count_call(int64_t rows, Clock::duration duration) {
+    metrics_.count_batch(rows);
+    if (duration <= milliseconds(options_.request_timeout_ms)) return;
+    failures_.add(
+        fmt::format("a call of `predict` took {}, longer than the `timeout` of {}",
+                    format_duration(std::chrono::duration_cast<milliseconds>(duration).count()),
+                    format_duration(options_.request_timeout_ms)));
+  }
+
+  // ---- the thread of the deadlines: predict may hang
+
+  /// Returns how many requests were not answered within the time of the drain.
+  size_t watch(const std::function<bool()>& should_stop) {
+    while (!should_stop()) scheduler_.await_deadlines(Clock::now() + kStopCheck);
+    is_draining_ = true;
+    http_->begin_drain();
+    Clock::time_point until = Clock::now() + milliseconds(options_.drain_ms);
+    bool is_drained = false;
+    while (!is_drained && Clock::now() < until) {
+      is_drained = http_->wait_drained(kDrainCheck.count());
+      scheduler_.await_deadlines(Clock::now());
     }
+    size_t unanswered = scheduler_.close();
+    if (!is_drained) http_->wait_drained(kLastResponses.count());
+    return unanswered;
   }
 
-  void close_queue() {
-    std::lock_guard lock(mutex_);
-    closed_ = true;
-    answered_.notify_all();
+  // ---- construction
+
+  RequestScheduler::Outcomes outcomes() {
+    return {
+        .finished = [this](PendingRequest& pending,
+                           Result<Tensors>& result) { finish(pending, result); },
+        .rejected = [this](RejectedRequest rejected) { reject(std::move(rejected)); },
+        .called = [this](int64_t rows, Clock::duration duration) { count_call(rows, duration); }};
   }
 
-  ServiceOptions options_;
-  HttpServer server_;
-  int port_ = 0;
-  std::thread thread_;
-  std::atomic<bool> ended_{false};
-  std::mutex mutex_;
-  std::condition_variable arrived_, answered_;
-  std::deque<std::shared_ptr<PendingRequest>> queue_;  // up to kQueueMax
-  bool ready_ = false, closed_ = false;
-  std::vector<std::string> failures_;  // not logged yet
-  size_t failed_ = 0;                  // including those beyond kFailuresMax
+  const ServiceOptions options_;
+  const std::string model_json_ = to_json(Value(options_.name));
+  const ApiKeys keys_{options_.keys};
+  ServiceMetrics metrics_;
+  FailureLog failures_;
+  RequestScheduler scheduler_;
+  std::atomic<uint64_t> encoding_bytes_{0};  // of outputs that wait for the codec thread
+  std::atomic<bool> serves_{false}, is_draining_{false};
+  // Destroyed from the last to the first: requests come from the HTTP server, and jobs of the codec
+  // use all above.
+  std::unique_ptr<ThreadPool> codec_, timer_;
+  std::unique_ptr<HttpServer> http_;
 };
 
 }  // namespace

@@ -89,6 +89,7 @@ void fill_start(const AttemptOrder& order, const std::string& scratch, wire::Sta
   start.set_port(order.service.port);
   start.set_batch_max(order.service.batch_max);
   start.set_batch_wait_us(order.service.batch_wait_us);
+  start.set_request_timeout_ms(order.request_timeout_ms);
   start.set_grace_ms(order.grace_ms);
   start.set_named_args(order.named_args);
 }
@@ -179,7 +180,8 @@ bool read_start(wire::Start& start, AttemptOrder& order) {
   order.stage_copy = shell.stage_copy();
   order.named_args = start.named_args();
   order.service = {static_cast<uint16_t>(start.port()), start.batch_max(), start.batch_wait_us()};
-  return true;
+  order.request_timeout_ms = start.request_timeout_ms();
+  return order.request_timeout_ms >= 0;
 }
 
 namespace {

@@ -42,7 +42,7 @@ struct AttemptOrder {
   Resources resources;
   std::vector<std::string> gpus;     // UUIDs of the GPUs that are assigned to it
   std::vector<std::string> visible;  // for programs of a gang: GPUs of all ranks on its worker
-  int64_t timeout_ms = 0;
+  int64_t timeout_ms = 0;            // of the attempt; 0: none, as for each service
   int64_t grace_ms = 10'000;
   std::vector<std::pair<std::string, std::string>> steps, signals;  // name to canonical bytes
   bool has_checkpoint = false;
@@ -60,6 +60,7 @@ struct AttemptOrder {
   std::string defined_at;                  // of a shell task: "p.lua:3"
   bool stage_copy = false, named_args = false;
   ServiceSpec service;
+  int64_t request_timeout_ms = 0;  // of a service: deadline of its requests; 0: the default
   RankId rank_id() const { return {id, rank}; }
   std::string shown_task() const { return tagged_name(task, tag); }  // for texts
 };

@@ -56,9 +56,7 @@ class ValueReader {
       : L_(L),
         context_(context(L)),
         refs_(refs),
-        how_(snapshot              ? TensorRead::unnamed
-             : context_.is_serving ? TensorRead::copied
-                                   : TensorRead::shared),
+        how_(snapshot ? TensorRead::unnamed : TensorRead::shared),
         depth_max_(std::min(kTableDepthMax, kValueDepthMax - outer)) {}
 
   /// Reads one value after the other.

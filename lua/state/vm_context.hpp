@@ -29,7 +29,6 @@ struct VmContext {
   InputLister list_inputs;                  // building
   std::map<std::string, File> input_files;  // in a task: absolute path -> its file value
   Sandbox* sandbox = nullptr;
-  bool is_serving = false;               // a service's predict runs: its result outlives its inputs
   std::shared_ptr<Comm> comm;            // in a task that has used ctx.comm
   std::shared_ptr<GradientHooks> hooks;  // in a task that has set one
 };
@@ -48,7 +47,8 @@ void push_value(lua_State* L, const Value& value);
 /// equal an input path become that file again, and each tensor's bytes are stored through the host.
 /// Handles are allowed only with `allow_refs`.
 Result<Value> read_value(lua_State* L, int index, const std::string& where, bool allow_refs);
-/// The same for a checkpoint: its tensors are copies without a digest, and nothing is stored.
+/// The same for a checkpoint or a response: its tensors are copies without a digest, and nothing is
+/// stored.
 Result<Value> read_snapshot(lua_State* L, int index, const std::string& where);
 // flow.null and flow.missing are the light userdata of these addresses
 extern const char kNullKey, kMissingKey;
@@ -65,7 +65,7 @@ void open_kernels(lua_State* L, int flow_table);       // flow.kernel
 void push_tensor(lua_State* L, const Tensor& tensor);  // bytes from tensor.data or the host
 bool is_tensor(lua_State* L, int index);
 /// `shared` bytes may be the tensor's own memory: use them before it can change.
-enum class TensorRead : uint8_t { copied, shared, unnamed };
+enum class TensorRead : uint8_t { shared, unnamed };
 /// Contiguous bytes in .data. The digest is set, except for `unnamed`, which copies. Throws a
 /// tensors::TensorError if memory is missing.
 Tensor read_tensor(lua_State* L, int index, TensorRead how);

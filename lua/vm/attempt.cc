@@ -279,7 +279,8 @@ int ScriptState::predict_body(lua_State* L) {
   lua_rawgeti(L, LUA_REGISTRYINDEX, prediction.state->service_ref_);
   push_value(L, *prediction.inputs);
   lua_call(L, 1, 1);
-  prediction.result = read_value(L, -1, "the result of predict", false);
+  // Copies: the script may change its tensors in the next call.
+  prediction.result = read_snapshot(L, -1, "the result of predict");
   return 0;
 }
 
@@ -289,11 +290,9 @@ Result<Value> ScriptState::predict(const Value& inputs) {
   context_.input_files.clear();
   TensorScope scope(budget_);
   tensors::NoRecord off;
-  context_.is_serving = true;
   lua_pushcfunction(L_, predict_body);
   lua_pushlightuserdata(L_, &prediction);
   int status = call_traced(L_, 1, 0);
-  context_.is_serving = false;
   if (sandbox_.unwind != Sandbox::Unwind::none) {
     sandbox_.unwind = Sandbox::Unwind::none;
     prediction.result = Error{ErrorKind::task, "predict waited or stopped: it only answers"};

@@ -37,7 +37,7 @@ local flow = {}
 ---@field memory? string|integer|fun(args: table, attempt: integer): string|integer "2G"; an attempt that exceeds it fails as out of memory
 ---@field retries? integer|flow.retries
 ---@field on_error? "ignore"|"fail" ignore: the run continues, and the result is flow.missing
----@field timeout? string|number|fun(args: table, attempt: integer): string maximum duration of an attempt, "10m"
+---@field timeout? string|number|fun(args: table, attempt: integer): string maximum duration of an attempt, "10m"; for a service: of a request
 ---@field cache? boolean|string false: executed in every run; a string: a salt
 ---@field priority? integer higher starts first
 ---@field queue? string

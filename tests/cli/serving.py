@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
-"""A serving run reports its address to other processes, and logs the failures of its service.
+"""A serving run reports its address to other processes, logs the failures of its service, and answers accepted requests
+when it ends.
 
 usage: serving.py --flow BIN [TEST...]
 """
+import http.client
 import json
 import os
+import signal
 import socket
 import sys
+import threading
 import urllib.error
 import urllib.request
 
@@ -30,22 +34,92 @@ end)
 '''
 
 
-def infer(url, number):
-    body = json.dumps({"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [number]}]}).encode()
+PATH = "/v2/models/double/infer"
+CLIENTS = 6
+
+
+def body_of(number):
+    return json.dumps({"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [number]}]}).encode()
+
+
+def fetch(url, body=None):
     try:
-        with urllib.request.urlopen(url + "/v2/models/double/infer", body, timeout=60) as answer:
+        with urllib.request.urlopen(url, body, timeout=60) as answer:
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
         return error.code, json.load(error)
 
 
+def infer(url, number):
+    return fetch(url + PATH, body_of(number))
+
+
+class LoadingClient(threading.Thread):
+    """Sends requests until a new connection is refused. `failures` is what a user of the service would call a failed
+    request."""
+
+    def __init__(self, port):
+        super().__init__()
+        self.port, self.answered, self.failures = port, 0, []
+
+    def run(self):
+        try:
+            while True:
+                self.use_connection()
+        except ConnectionRefusedError:
+            pass
+        except (OSError, http.client.HTTPException) as error:
+            self.failures.append(repr(error))
+
+    def use_connection(self):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection.connect()
+        while connection.sock is not None:  # http.client closes it after `Connection: close`
+            connection.request("POST", PATH, body_of(self.answered))
+            answer = connection.getresponse()
+            result = json.loads(answer.read())
+            if answer.status != 200 or result["outputs"][0]["data"] != [2 * self.answered]:
+                self.failures.append((answer.status, result))
+            self.answered += 1
+
+
 class Serving(Place):
-    def test_the_url_of_a_serving_run_is_shown_and_its_failures_are_logged(self):
-        self.write("pipeline.lua", SCRIPT)
-        run = self.start("run", ".", "--serve-for", "600s")
+    def serve(self, script, *words):
+        self.write("pipeline.lua", script)
+        run = self.start("run", ".", *words)
         self.until("it serves", lambda: any(each.get("url") for each in self.runs()))
+        return run, self.show()["url"]
+
+    def test_no_request_fails_when_ctrl_c_ends_the_service(self):
+        run, url = self.serve(SCRIPT.replace("== 13", "== -1"))
+        clients = [LoadingClient(int(url.rsplit(":", 1)[1])) for _ in range(CLIENTS)]
+        for client in clients:
+            client.start()
+        self.until("all clients have answers", lambda: all(client.answered >= 20 for client in clients))
+        run.send_signal(signal.SIGINT)
+        for client in clients:
+            client.join()
+        self.exits(0, self.end(run))
+        self.assertEqual([client.failures for client in clients], [[]] * CLIENTS)
+        self.assertEqual(self.show()["status"], "succeeded")
+
+    def test_the_timeout_of_a_service_is_that_of_its_requests(self):
+        run, url = self.serve(SCRIPT.replace("port = 0", 'port = 0, timeout = "300ms"')
+                              .replace('error("thirteen is not served")', "while true do end"), "--grace", "1s")
+        self.assertEqual(infer(url, 4)[0], 200)
+        self.assertEqual(fetch(url + "/v2/health/ready"), (200, {"ready": True}))
+        late = {"error": "the request was not answered within 300ms"}
+        self.assertEqual(infer(url, 13), (504, late))
+        self.assertEqual(infer(url, 4), (504, late))  # predict hangs
+        self.assertEqual(fetch(url + "/v2/health/ready"), (503, {"ready": False}))
+        self.assertEqual(fetch(url + "/v2/health/live"), (200, {"live": True}))
+        self.assertEqual(self.show()["status"], "serving")
+        run.send_signal(signal.SIGINT)
+        self.exits(0, self.end(run))
+
+    def test_the_url_of_a_serving_run_is_shown_and_its_failures_are_logged(self):
+        run, url = self.serve(SCRIPT, "--serve-for", "600s")
         shown = self.show()
-        url = shown["url"]
         self.assertRegex(url, r"\Ahttp://127\.0\.0\.1:[0-9]+\Z")
         self.assertEqual({task["name"]: task.get("url") for task in shown["tasks"]}, {"double": url, "count": None})
         self.assertEqual([each["url"] for each in self.runs()], [url])

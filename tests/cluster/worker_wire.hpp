@@ -208,6 +208,7 @@ inline AttemptOrder full_order() {
   order.defined_at = "p.lua:3";
   order.stage_copy = order.named_args = true;
   order.service = {8080, 32, 5000};
+  order.request_timeout_ms = 900;
   return order;
 }
 

@@ -25,7 +25,7 @@ ENGINE = [
     ("engine/store", ["fmt/", "rocksdb/", "google/protobuf/"]),
     ("engine/runs", ["fmt/"]),
     ("engine/worker", ["fmt/"]),
-    ("engine/serve", ["fmt/", "httplib.h"]),
+    ("engine/serve", ["fmt/", "boost/asio/", "boost/asio.hpp", "boost/beast/", "openssl/", "simdjson.h", "zlib.h"]),
     ("engine/executor", ["fmt/"]),
     ("engine/cluster/session", ["fmt/"]),
     ("engine/cluster/transfer", ["fmt/"]),
@@ -61,7 +61,7 @@ HOSTS = {
 # Headers with these prefixes are foreign; any other <> header belongs to the standard library,
 # POSIX or Linux.
 FOREIGN = ["openssl/", "fmt/", "nlohmann/", "rocksdb/", "google/", "spdlog/", "curl/", "toml++/", "CLI/", "lua.h", "lua.hpp", "lauxlib.h",
-           "httplib.h", "cblas.h", "zlib.h", "ucp/", "nccl.h", "sodium.h", "cuda", "cublas", "catch2/"]
+           "boost/", "simdjson.h", "cblas.h", "zlib.h", "ucp/", "nccl.h", "sodium.h", "cuda", "cublas", "catch2/"]
 GENERATED = {"flow_build_config.hpp"}
 SUFFIXES = (".cc", ".hpp", ".h", ".cu", ".cuh")
 

@@ -464,6 +464,34 @@ TEST_CASE("a service keeps its function and serves requests") {
   CHECK_FALSE(script.vm->predict(Value()).ok());
 }
 
+TEST_CASE("a response's tensors are copies without a digest, and nothing is stored") {
+  Files files = {
+      {"p.lua",
+       "local flow = require 'flow'\n"
+       "local t = flow.service('t', { port = 0 }, function(ctx)\n"
+       "  local sum = flow.zeros({ 2 }, { dtype = 'u8' })\n"
+       "  return { predict = function(inputs) sum:add_(inputs.x) return { y = sum } end }\n"
+       "end)\n"
+       "return flow.pipeline('p', {}, function() t() end)"}};
+  LoadedScript script(files);
+  FakeHost host;
+  auto outcome = script.vm->start_service(attempt_of(script.def(), {}), host);
+  INFO(outcome.message);
+  REQUIRE(outcome.kind == Kind::succeeded);
+  Tensor x;  // of a request, without a digest
+  x.dtype = DType::u8;
+  x.shape = {2};
+  x.data = std::make_shared<const std::string>("\x01\x02");
+  auto first = script.vm->predict(Value::map({{Value("x"), Value(x)}}));
+  auto second = script.vm->predict(Value::map({{Value("x"), Value(x)}}));
+  REQUIRE(first.ok());
+  REQUIRE(second.ok());
+  CHECK(*first->find("y")->as_tensor().data == "\x01\x02");
+  CHECK(*second->find("y")->as_tensor().data == "\x02\x04");
+  CHECK(second->find("y")->as_tensor().digest == Digest());
+  CHECK(host.blobs.empty());
+}
+
 TEST_CASE("a script that returns no pipeline gets an error with what it returned") {
   const struct {
     const char* text;

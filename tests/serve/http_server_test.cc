@@ -1,15 +1,101 @@
-// Accepted and rejected requests over real sockets.
+// The HTTP server over real sockets, with a handler that echoes or holds requests.
+#include "engine/serve/http_server.hpp"
+
 #include <fmt/format.h>
 
-#include "adder.hpp"
-#include "engine/serve/http_head.hpp"
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "client.hpp"
 
 using namespace flow;
 using Catch::Contains;
 
 namespace {
 
-const std::string kPost = std::string("POST ") + kInfer + " HTTP/1.1\r\nHost: localhost\r\n";
+constexpr int64_t kHour = 3'600'000;
+
+std::string_view echo_methods(std::string_view path) {
+  if (path == "/echo" || path == "/hold") return "POST";
+  return path == "/get" ? "GET, HEAD" : "";
+}
+
+const HttpRules kEchoRules{.methods = echo_methods};
+
+/// Limits without those of time.
+HttpLimits patient() {
+  HttpLimits limits;
+  limits.evict_after_ms = limits.idle_ms = limits.head_ms = limits.body_ms = kHour;
+  limits.write_ms = limits.silence_ms = limits.half_closed_ms = kHour;
+  return limits;
+}
+
+/// Answers /echo with the body, /get with "got", and /hold when answer_held() is called.
+class EchoServer {
+ public:
+  explicit EchoServer(const HttpLimits& limits = patient(), std::optional<TlsFiles> tls = {}) {
+    HttpOptions options{.name = "echo", .tls = tls, .rules = kEchoRules, .limits = limits};
+    auto opened = HttpServer::open(options, [this](HttpRequest request, HttpReply reply) {
+      std::unique_lock lock(mutex_);
+      requests_++;
+      if (request.path == "/hold") {
+        held_.push_back(std::move(reply));
+      } else {
+        lock.unlock();
+        reply.send({.body = request.path == "/get" ? "got" : std::move(request.body)});
+      }
+      changed_.notify_all();
+    });
+    REQUIRE(opened.ok());
+    server = std::move(*opened);
+    port = server->port();
+  }
+
+  /// Waits until `count` requests are held.
+  void wait_held(size_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return held_.size() == count; });
+  }
+  void answer_held(const std::string& body) {
+    std::vector<HttpReply> held;
+    {
+      std::lock_guard lock(mutex_);
+      held.swap(held_);
+    }
+    for (HttpReply& reply : held) reply.send({.body = body});
+  }
+  std::vector<HttpReply> take_replies() {
+    std::lock_guard lock(mutex_);
+    return std::exchange(held_, {});
+  }
+  bool is_first_abandoned() {
+    std::lock_guard lock(mutex_);
+    return held_.front().is_abandoned();
+  }
+  int requests() {
+    std::lock_guard lock(mutex_);
+    return requests_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<HttpReply> held_;
+  int requests_ = 0;
+
+ public:
+  int port = 0;
+  std::unique_ptr<HttpServer> server;  // last: its thread uses the others
+};
+
+std::string post(const std::string& path, const std::string& body, const std::string& fields = "") {
+  return fmt::format("POST {} HTTP/1.1\r\nHost: localhost\r\n{}Content-Length: {}\r\n\r\n{}", path,
+                     fields, body.size(), body);
+}
 
 void send_part(int descriptor, const std::string& text) {
   REQUIRE(::send(descriptor, text.data(), text.size(), MSG_NOSIGNAL) ==
@@ -26,164 +112,340 @@ std::string rest_of(int descriptor) {
   return all;
 }
 
+/// One response; the connection stays open.
+std::string response_of(int descriptor) {
+  std::string all;
+  char byte;
+  while (all.find("\r\n\r\n") == std::string::npos && ::recv(descriptor, &byte, 1, 0) == 1)
+    all += byte;
+  size_t at = all.find("Content-Length: ");
+  REQUIRE(at != std::string::npos);
+  std::string body(std::stoul(all.substr(at + 16)), 0);
+  if (!body.empty())
+    REQUIRE(::recv(descriptor, body.data(), body.size(), MSG_WAITALL) ==
+            static_cast<ssize_t>(body.size()));
+  return all + body;
+}
+
 size_t count(const std::string& text, const std::string& word) {
   size_t found = 0;
   for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) found++;
   return found;
 }
 
+void reset(int descriptor) {
+  linger abort{1, 0};
+  ::setsockopt(descriptor, SOL_SOCKET, SO_LINGER, &abort, sizeof abort);
+  ::close(descriptor);
+}
+
+bool is_refused(int port) {
+  int descriptor = connect_to(port);
+  if (descriptor >= 0) ::close(descriptor);
+  return descriptor < 0;
+}
+
 }  // namespace
 
+TEST_CASE("a connection serves requests one after another") {
+  EchoServer echo;
+  int descriptor = connect_to(echo.port);
+  for (int i = 0; i < 3; i++) {
+    send_part(descriptor, post("/echo", std::to_string(i)));
+    CHECK(response_of(descriptor) ==
+          fmt::format("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1\r\n"
+                      "\r\n{}",
+                      i));
+  }
+  ::close(descriptor);
+}
+
+TEST_CASE("pipelined requests are answered in order, also when a reply comes later") {
+  EchoServer echo;
+  int descriptor = connect_to(echo.port);
+  send_part(descriptor, post("/echo", "first") + post("/hold", "") + post("/echo", "third") +
+                            post("/echo", "last", "Connection: close\r\n"));
+  echo.wait_held(1);
+  CHECK(echo.requests() == 2);
+  echo.answer_held("second");
+  std::string all = rest_of(descriptor);
+  CHECK(count(all, "HTTP/1.1 200") == 4);
+  CHECK(all.find("first") < all.find("second"));
+  CHECK(all.find("second") < all.find("third"));
+  CHECK(all.ends_with("Connection: close\r\n\r\nlast"));
+}
+
+TEST_CASE("a request that arrives byte by byte is answered") {
+  EchoServer echo;
+  int descriptor = connect_to(echo.port);
+  for (char byte : post("/echo", "slow", "Connection: close\r\n"))
+    send_part(descriptor, std::string(1, byte));
+  CHECK(rest_of(descriptor).ends_with("\r\n\r\nslow"));
+}
+
+TEST_CASE("a large body arrives whole, and its response leaves whole") {
+  EchoServer echo;
+  std::string body(20u << 20, 0);
+  for (size_t i = 0; i < body.size(); i++) body[i] = static_cast<char>('a' + i % 23);
+  std::string text = post("/echo", body, "Connection: close\r\n");
+  int descriptor = connect_to(echo.port);
+  std::thread writer([&] { ::send(descriptor, text.data(), text.size(), MSG_NOSIGNAL); });
+  writer.join();  // nothing is read meanwhile: the server buffers the response
+  CHECK(rest_of(descriptor).ends_with("\r\n\r\n" + body));
+}
+
+TEST_CASE("HEAD has the head of GET and no body") {
+  EchoServer echo;
+  Reply head = send_raw(echo.port, "HEAD /get HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  CHECK(head.status == 200);
+  CHECK_THAT(head.headers, Contains("Content-Length: 3"));
+  CHECK(head.body.empty());
+}
+
 TEST_CASE("a rejection is a JSON error and closes the connection") {
-  Service service;
+  EchoServer echo;
   auto refused = [&](const std::string& text, int status, const std::string& words) {
-    Reply reply = send_raw(service.port, text, false);
+    Reply reply = send_raw(echo.port, text, false);
     INFO(text.substr(0, 200));
     CHECK(reply.status == status);
     CHECK_THAT(reply.headers, Contains("Connection: close"));
-    CHECK(reply.body == "{\"error\":\"" + words + "\"}");
+    CHECK_THAT(reply.body, Contains("{\"error\":\"") && Contains(words));
   };
-  refused("GARBAGE\r\n\r\n", 400, "the request line is not `METHOD /path HTTP/1.1`");
-  refused("GET /nowhere HTTP/1.1\r\nHost: a\r\n\r\n", 404, "there is no resource for GET /nowhere");
-  refused(kPost + "Content-Length: -1\r\n\r\n", 400,
-          "the Content-Length `-1` is not a number of bytes");
-  refused(kPost + "\r\n", 411, "a body needs a Content-Length, or Transfer-Encoding: chunked");
-  refused(kPost + "Content-Length: 67108865\r\n\r\n", 413,
-          "the body is larger than 67108864 bytes");
-  refused(kPost + "Transfer-Encoding: chunked\r\n\r\n4000001\r\n", 413,
-          "the body is larger than 67108864 bytes");
-  refused(kPost + "Transfer-Encoding: chunked\r\n\r\nx\r\n", 400,
-          "the chunks of the body are broken");
-  refused(kPost + "A: " + std::string(kHeadBytesMax, 'a') + "\r\n\r\n", 431,
-          "the head is larger than 16384 bytes");
-  refused("GET /v2 HTTP/1.1\r\nHost: evil.example\r\n\r\n", 403,
-          "the Host `evil.example` is a domain: a service is asked as localhost or by its address");
-  CHECK(request(service.port, "POST", kInfer, infer_body("x", 1)).status == 200);
+  refused("GARBAGE\r\n\r\n", 400, "request line");
+  refused("GET /nowhere HTTP/1.1\r\nHost: a\r\n\r\n", 404, "GET /nowhere");
+  refused("POST /echo HTTP/1.1\r\nHost: a\r\n\r\n", 411, "a body needs a Content-Length");
+  refused("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 67108865\r\n\r\n", 413,
+          "larger than 67108864 bytes");
+  refused("GET /get HTTP/1.1\r\nHost: evil.example\r\n\r\n", 403, "evil.example");
+  CHECK_THAT(send_raw(echo.port, "GET /echo HTTP/1.1\r\nHost: a\r\n\r\n", false).headers,
+             Contains("405") && Contains("Allow: POST"));
 }
 
-TEST_CASE("an unsupported method is a 405 with Allow") {
-  Service service;
-  CHECK_THAT(request(service.port, "BREW", "/v2").headers, Contains("Allow: GET, HEAD\r\n"));
-  CHECK_THAT(request(service.port, "GET", kInfer).headers, Contains("Allow: POST\r\n"));
-  CHECK(request(service.port, "DELETE", "/v2/models/adder").status == 405);
-}
-
-TEST_CASE("HEAD is GET without a body") {
-  Service service;
-  Reply head = request(service.port, "HEAD", "/v2/health/ready");
-  CHECK(head.status == 200);
-  CHECK(head.body.empty());
-  CHECK_THAT(head.headers, Contains("Content-Length: 14"));
-  Reply missing = request(service.port, "HEAD", "/nowhere");
-  CHECK(missing.status == 404);
-  CHECK(missing.body.empty());
-}
-
-TEST_CASE("pipelined requests are answered in order, including chunked ones") {
-  Service service;
-  std::string one = infer_body("x", 1), two = infer_body("x", 2), three = infer_body("x", 3);
-  std::string length = "Content-Length: " + std::to_string(one.size()) + "\r\n";
-  std::string all = kPost + length + "\r\n" + one + kPost + "Transfer-Encoding: chunked\r\n\r\n" +
-                    fmt::format("{:x}\r\n{}\r\n{:x}\r\n{}\r\n0\r\n\r\n", 7, two.substr(0, 7),
-                                two.size() - 7, two.substr(7)) +
-                    kPost + length + "Connection: close\r\n\r\n" + three;
-  int descriptor = connect_to(service.port);
-  send_part(descriptor, all);
-  std::string answers = rest_of(descriptor);
-  CHECK(count(answers, "HTTP/1.1 200") == 3);
-  size_t first = answers.find("\"data\":[2]"), second = answers.find("\"data\":[3]");
-  CHECK(first < second);
-  CHECK(second < answers.find("\"data\":[4]"));
-  CHECK(answers.find("\"data\":[4]") != std::string::npos);
+TEST_CASE("a rejection reaches a client that still sends its body") {
+  EchoServer echo;
+  int descriptor = connect_to(echo.port);
+  send_part(descriptor, "POST /nowhere HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n" +
+                            std::string(1'000'000, 'x'));
+  CHECK_THAT(rest_of(descriptor), Contains("HTTP/1.1 404"));
 }
 
 TEST_CASE("Expect: 100-continue is answered before the body arrives") {
-  Service service;
-  std::string body = infer_body("x", 1);
-  int descriptor = connect_to(service.port);
-  send_part(descriptor, kPost + "Expect: 100-continue\r\nConnection: close\r\nContent-Length: " +
-                            std::to_string(body.size()) + "\r\n\r\n");
-  const std::string go_on = "HTTP/1.1 100 Continue\r\n\r\n";
-  std::string got(go_on.size(), 0);
-  REQUIRE(::recv(descriptor, got.data(), got.size(), MSG_WAITALL) ==
-          static_cast<ssize_t>(got.size()));
-  CHECK(got == go_on);
-  send_part(descriptor, body);
-  std::string answer = rest_of(descriptor);
-  CHECK_THAT(answer, Contains("HTTP/1.1 200") && Contains("\"data\":[2]"));
-  CHECK(count(answer, "100 Continue") == 0);
+  EchoServer echo;
+  int descriptor = connect_to(echo.port);
+  send_part(descriptor,
+            "POST /echo HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n");
+  std::string got(25, 0);
+  REQUIRE(::recv(descriptor, got.data(), got.size(), MSG_WAITALL) == 25);
+  CHECK(got == "HTTP/1.1 100 Continue\r\n\r\n");
+  send_part(descriptor, "body");
+  std::string response = response_of(descriptor);
+  CHECK(response.ends_with("\r\n\r\nbody"));
+  CHECK(count(response, "100 Continue") == 0);
+  ::close(descriptor);
 }
 
-TEST_CASE("Content-Type and Range are ignored") {
-  Service service;
-  std::string body = infer_body("x", 1) + std::string(20'000, ' ');
-  for (const char* type :
-       {"application/x-www-form-urlencoded", "multipart/form-data; boundary=b"}) {
-    Reply reply =
-        send_raw(service.port,
-                 kPost + "Connection: close\r\nRange: bytes=0-1\r\nContent-Type: " + type +
-                     "\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body,
-                 false);
-    CHECK(reply.status == 200);
-    CHECK_THAT(reply.body, Contains("\"data\":[2]"));
-  }
-}
-
-TEST_CASE("endless heads and bodies time out, and idle connections are closed") {
-  ServiceLimits limits;
+TEST_CASE("slow heads and bodies get 408, and silent connections are closed") {
+  HttpLimits limits = patient();
   limits.idle_ms = limits.head_ms = limits.body_ms = 50;
-  Service service(1, 0, limits);
-  int idle = connect_to(service.port), head = connect_to(service.port),
-      body = connect_to(service.port);
-  send_part(head, "GET /v2 HT");
-  send_part(body, kPost + "Content-Length: 10\r\n\r\n{");
+  EchoServer echo(limits);
+  int idle = connect_to(echo.port), head = connect_to(echo.port), body = connect_to(echo.port);
+  send_part(head, "GET /get HT");
+  send_part(body, "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n{");
   CHECK(rest_of(idle).empty());
-  CHECK_THAT(rest_of(head),
-             Contains("HTTP/1.1 408") && Contains("the head of the request arrived"));
-  CHECK_THAT(rest_of(body),
-             Contains("HTTP/1.1 408") && Contains("the body of the request arrived"));
+  CHECK_THAT(rest_of(head), Contains("HTTP/1.1 408") && Contains("the head of the request"));
+  CHECK_THAT(rest_of(body), Contains("HTTP/1.1 408") && Contains("the body of the request"));
+  CHECK(echo.requests() == 0);
 }
 
-TEST_CASE("a truncated request is not processed") {
-  Service service;
-  CHECK(send_raw(service.port, "GET /v2 HT").status == 400);
-  CHECK(send_raw(service.port, kPost + "Content-Length: 10\r\n\r\n{").status == 400);
-  CHECK(service.calls == 0);
+TEST_CASE("a truncated request gets 400 and is not handled") {
+  EchoServer echo;
+  CHECK(send_raw(echo.port, "GET /get HT").status == 400);
+  CHECK(
+      send_raw(echo.port, "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n{").status ==
+      400);
+  CHECK(echo.requests() == 0);
 }
 
-TEST_CASE("if all connections are idle, the one that has been idle longest is closed") {
-  ServiceLimits limits;
+TEST_CASE("a client that sends no more still gets its response") {
+  EchoServer echo;
+  int descriptor = connect_to(echo.port);
+  send_part(descriptor, post("/hold", ""));
+  ::shutdown(descriptor, SHUT_WR);
+  echo.wait_held(1);
+  CHECK_FALSE(echo.is_first_abandoned());
+  echo.answer_held("late");
+  CHECK(rest_of(descriptor).ends_with("\r\n\r\nlate"));
+}
+
+TEST_CASE("a request is abandoned when its client is gone") {
+  HttpLimits limits = patient();
+  limits.half_closed_ms = 0;
+  EchoServer echo(limits);
+  auto abandoned = [&](auto leave) {
+    int descriptor = connect_to(echo.port);
+    send_part(descriptor, post("/hold", ""));
+    echo.wait_held(1);
+    leave(descriptor);
+    while (!echo.is_first_abandoned()) std::this_thread::yield();
+    echo.answer_held("to nobody");
+  };
+  abandoned(reset);
+  abandoned([](int descriptor) { ::close(descriptor); });
+  CHECK(request(echo.port, "GET", "/get").status == 200);
+}
+
+TEST_CASE("a reply that is dropped is a 500") {
+  EchoServer echo;
+  int descriptor = connect_to(echo.port);
+  send_part(descriptor, post("/hold", "", "Connection: close\r\n"));
+  echo.wait_held(1);
+  echo.take_replies();
+  CHECK_THAT(rest_of(descriptor), Contains("HTTP/1.1 500"));
+}
+
+TEST_CASE("a reply may outlive the server") {
+  std::vector<HttpReply> held;
+  int descriptor = -1;
+  {
+    EchoServer echo;
+    descriptor = connect_to(echo.port);
+    send_part(descriptor, post("/hold", ""));
+    echo.wait_held(1);
+    held = echo.take_replies();
+  }
+  CHECK(rest_of(descriptor).empty());
+  CHECK(held.front().is_abandoned());
+  held.front().send({.body = "late"});
+}
+
+TEST_CASE("if all places are taken, the connection that has been idle longest is closed") {
+  HttpLimits limits = patient();
   limits.connections_max = 4;
-  limits.idle_ms = limits.head_ms = limits.body_ms = 3'600'000;
   limits.evict_after_ms = 0;
-  Service service(1, 0, limits);
+  EchoServer echo(limits);
   std::vector<int> silent;
   for (int i = 0; i < 40; i++) {
-    silent.push_back(connect_to(service.port));
+    silent.push_back(connect_to(echo.port));
     REQUIRE(silent.back() >= 0);
-    if (i % 2 == 1) send_part(silent.back(), "GET /v2 HT");
+    if (i % 2 == 1) send_part(silent.back(), "GET /get HT");
   }
-  for (int i = 0; i < 8; i++)
-    CHECK(request(service.port, "POST", kInfer, infer_body("x", 1)).status == 200);
-  char byte;
-  CHECK(::recv(silent[0], &byte, 1, 0) <= 0);
-  for (int descriptor : silent) ::close(descriptor);
+  for (int i = 0; i < 8; i++) CHECK(request(echo.port, "GET", "/get").status == 200);
+  CHECK(rest_of(silent[0]).empty());
+  for (size_t i = 1; i < silent.size(); i++) ::close(silent[i]);
 }
 
-TEST_CASE("a connection whose request is in progress is not closed") {
-  ServiceLimits limits;
+TEST_CASE("connections without a place wait while requests are answered") {
+  HttpLimits limits = patient();
   limits.connections_max = 2;
-  limits.evict_after_ms = 3'600'000;
-  Service service(1, 0, limits);
-  service.hold = true;
+  EchoServer echo(limits);
+  std::atomic<int> served{0};
   std::vector<std::thread> clients;
-  std::atomic<int> good{0};
   for (int i = 0; i < 6; i++)
     clients.emplace_back([&] {
-      if (request(service.port, "POST", kInfer, infer_body("x", 1)).status == 200) good++;
+      int client = connect_to(echo.port);
+      send_part(client, post("/hold", "", "Connection: close\r\n"));
+      served += rest_of(client).ends_with("\r\n\r\nheld");
     });
-  while (service.calls == 0) std::this_thread::yield();
-  service.hold = false;
+  for (int round = 0; round < 3; round++) {
+    echo.wait_held(2);
+    echo.answer_held("held");
+  }
   for (std::thread& client : clients) client.join();
-  CHECK(good == 6);
+  CHECK(served == 6);
+}
+
+TEST_CASE("a connection is refused with 503 if all others have requests") {
+  HttpLimits limits = patient();
+  limits.connections_max = 1;
+  limits.evict_after_ms = 0;
+  EchoServer echo(limits);
+  int busy = connect_to(echo.port);
+  send_part(busy, post("/hold", ""));
+  echo.wait_held(1);
+  CHECK_THAT(rest_of(connect_to(echo.port)), Contains("HTTP/1.1 503") &&
+                                                 Contains("Retry-After: 1") &&
+                                                 Contains("too many connections"));
+  echo.answer_held("held");
+  CHECK(response_of(busy).ends_with("held"));
+  ::close(busy);
+}
+
+TEST_CASE("bodies beyond the limit of all bytes get 503 before they arrive") {
+  HttpLimits limits = patient();
+  limits.bytes_max = 1000;
+  EchoServer echo(limits);
+  int first = connect_to(echo.port);
+  send_part(first, post("/hold", std::string(700, 'x')));
+  echo.wait_held(1);
+  Reply refused =
+      send_raw(echo.port, "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 301\r\n\r\n", false);
+  CHECK(refused.status == 503);
+  CHECK_THAT(refused.headers, Contains("Retry-After: 1"));
+  CHECK(request(echo.port, "POST", "/echo", std::string(300, 'y')).status == 200);
+  echo.answer_held("");
+  response_of(first);
+  CHECK(request(echo.port, "POST", "/echo", std::string(1000, 'z')).status == 200);
+  ::close(first);
+}
+
+TEST_CASE("a drain answers what has arrived, and accepts no more connections") {
+  HttpLimits limits = patient();
+  limits.silence_ms = 50;
+  EchoServer echo(limits);
+  int waiting = connect_to(echo.port), open = connect_to(echo.port);
+  send_part(waiting, post("/hold", ""));
+  echo.wait_held(1);
+  echo.server->begin_drain();
+  while (!is_refused(echo.port)) std::this_thread::yield();
+  CHECK(rest_of(open).empty());  // closed after a time of silence
+  CHECK_FALSE(echo.server->wait_drained(0));
+  echo.answer_held("held");
+  std::string response = rest_of(waiting);
+  CHECK_THAT(response, Contains("Connection: close"));
+  CHECK(response.ends_with("held"));
+  CHECK(echo.server->wait_drained(kHour));
+}
+
+TEST_CASE("during a drain a request on an open connection is answered, and its connection closed") {
+  EchoServer echo;  // no connection is closed for its silence
+  int open = connect_to(echo.port);
+  send_part(open, post("/echo", "before"));
+  CHECK(count(response_of(open), "Connection: close") == 0);
+  echo.server->begin_drain();
+  while (!is_refused(echo.port)) std::this_thread::yield();
+  send_part(open, post("/echo", "during"));
+  std::string response = rest_of(open);
+  CHECK_THAT(response, Contains("Connection: close"));
+  CHECK(response.ends_with("during"));
+  CHECK(echo.server->wait_drained(kHour));
+}
+
+TEST_CASE("a drain serves the connections that the system has accepted") {
+  HttpLimits limits = patient();
+  limits.connections_max = 1;  // the others wait in the system's backlog
+  EchoServer echo(limits);
+  std::vector<int> clients;
+  for (int i = 0; i < 20; i++) {
+    clients.push_back(connect_to(echo.port));
+    send_part(clients.back(), post("/echo", "served", "Connection: close\r\n"));
+  }
+  echo.server->begin_drain();
+  std::atomic<int> served{0};
+  std::vector<std::thread> readers;
+  for (int client : clients)
+    readers.emplace_back([&, client] { served += rest_of(client).ends_with("served"); });
+  for (std::thread& reader : readers) reader.join();
+  CHECK(served == 20);
+  CHECK(echo.server->wait_drained(kHour));
+}
+
+TEST_CASE("a port that is in use is an error that says what to do") {
+  EchoServer echo;
+  auto port = static_cast<uint16_t>(echo.port);
+  auto second = HttpServer::open({.name = "echo", .port = port, .rules = kEchoRules}, nullptr);
+  REQUIRE_FALSE(second.ok());
+  CHECK(second.error().kind == ErrorKind::user);
+  CHECK_THAT(second.error().message, Contains("the service `echo` cannot listen") &&
+                                         Contains("port is in use") &&
+                                         Contains("`port = 0` for a free one"));
 }

@@ -1,37 +1,91 @@
-// The HTTP server with a fake predict function: routes, errors, batching and shutdown.
+// The HTTP server with a fake predict function: routes, errors, batching, limits and shutdown.
 #include <netinet/tcp.h>
 
 #include <algorithm>
 #include <fstream>
+#include <functional>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <thread>
 
 #include "adder.hpp"
+#include "engine/serve/gzip.hpp"
+#include "engine/serve/request_scheduler.hpp"
 
 using namespace flow;
 using Catch::Contains;
 
-TEST_CASE("a client finds server, health and model") {
-  Service service;
-  CHECK(request(service.port, "GET", "/v2").status == 200);
-  CHECK_THAT(request(service.port, "GET", "/v2").body, Contains("\"name\""));
-  CHECK(request(service.port, "GET", "/v2/health/live").status == 200);
-  CHECK(request(service.port, "GET", "/v2/health/ready").status == 200);
-  CHECK(request(service.port, "GET", "/v2/models/adder/ready").status == 200);
-  Reply model = request(service.port, "GET", "/v2/models/adder");
-  CHECK(model.status == 200);
-  CHECK_THAT(model.body, Contains(R"("name":"adder")"));
-  CHECK_THAT(model.headers, Contains("application/json"));
+namespace {
+
+/// A request whose answer has `count` numbers.
+std::string long_body(int count) {
+  std::string numbers = "0";
+  for (int i = 1; i < count; i++) numbers += "," + std::to_string(i % 500);
+  return R"({"inputs":[{"name":"x","shape":[1,)" + std::to_string(count) +
+         R"(],"datatype":"FP32","data":[)" + numbers + "]}]}";
 }
 
-TEST_CASE("an inference returns the result of predict") {
+std::string timeout_field(const std::string& time) { return "X-Request-Timeout: " + time + "\r\n"; }
+
+}  // namespace
+
+TEST_CASE("a client finds server, health, model and metrics") {
   Service service;
-  Reply reply = request(service.port, "POST", kInfer,
-                        R"({"id":"a","inputs":[{"name":"x","shape":[2,2],"datatype":"FP32",)"
-                        R"("data":[[1,2],[3,4]]}]})");
-  CHECK(reply.status == 200);
-  CHECK(reply.body == R"({"model_name":"adder","id":"a","outputs":[{"name":"x","datatype":"FP32",)"
-                      R"("shape":[2,2],"data":[2,3,4,5]}]})");
+  const std::string model =
+      R"({"name":"adder","versions":["1"],"platform":"flow_lua","inputs":[],"outputs":[]})";
+  const std::map<std::string, std::string> bodies = {
+      {"/v2", R"({"name":"flow","version":"1","extensions":["binary_tensor_data"]})"},
+      {"/v2/health/live", R"({"live":true})"},
+      {"/v2/health/ready", R"({"ready":true})"},
+      {"/v2/models/adder", model},
+      {"/v2/models/%61dder", model},
+      {"/v2/models/adder/versions/1", model},
+      {"/v2/models/adder/ready", R"({"name":"adder","ready":true})"},
+      {"/v2/models/adder/versions/1/ready", R"({"name":"adder","ready":true})"}};
+  for (const auto& [path, body] : bodies) {
+    INFO(path);
+    Reply reply = request(service.port, "GET", path);
+    CHECK(reply.status == 200);
+    CHECK(reply.body == body);
+    CHECK_THAT(reply.headers, Contains("Content-Type: application/json"));
+    Reply head = request(service.port, "HEAD", path);
+    CHECK(head.status == 200);
+    CHECK(head.body.empty());
+  }
+  Reply metrics = request(service.port, "GET", "/metrics");
+  CHECK(metrics.status == 200);
+  CHECK_THAT(metrics.headers, Contains("Content-Type: text/plain; version=0.0.4"));
+  CHECK_THAT(metrics.body, Contains("\nflow_service_ready{model=\"adder\"} 1\n"));
+}
+
+TEST_CASE("an inference returns the result of predict, with and without version") {
+  Service service;
+  for (const char* path :
+       {kInfer, "/v2/models/adder/versions/1/infer", "/v2/models/add%65r/infer"}) {
+    Reply reply = request(service.port, "POST", path,
+                          R"({"id":"a","inputs":[{"name":"x","shape":[2,2],"datatype":"FP32",)"
+                          R"("data":[[1,2],[3,4]]}]})");
+    CHECK(reply.status == 200);
+    CHECK(reply.body == R"({"model_name":"adder","model_version":"1","id":"a","outputs":[)"
+                        R"({"name":"x","datatype":"FP32","shape":[2,2],"data":[2,3,4,5]}]})");
+  }
+}
+
+TEST_CASE("a connection serves several requests, small and large ones") {
+  Service service;
+  Client client(service.port);
+  for (int i = 0; i < 3; i++) {
+    CHECK(first_number(client.post(kInfer, infer_body("x", i))) == i + 1);
+    Reply reply = client.post(kInfer, long_body(30'000));
+    REQUIRE(reply.status == 200);
+    auto value = from_json(reply.body);
+    REQUIRE(value.ok());
+    const auto& data = value->find("outputs")->as_table().list[0].find("data")->as_table().list;
+    CHECK(data.size() == 30'000);
+    CHECK(data.back().as_number() == 500);
+  }
+  CHECK(service.calls() == 6);
 }
 
 TEST_CASE("an invalid request gets a 4xx with a JSON error, and the next request is served") {
@@ -52,9 +106,23 @@ TEST_CASE("an invalid request gets a 4xx with a JSON error, and the next request
           400);
   refused(request(service.port, "POST", "/v2/models/other/infer", infer_body("x", 1)), 404);
   refused(request(service.port, "GET", "/v2/models/other"), 404);
+  refused(request(service.port, "GET", "/v2/models/adder/versions/2"), 404);
+  refused(request(service.port, "POST", "/v2/models/adder/versions/2/infer", infer_body("x", 1)),
+          404);
   refused(request(service.port, "GET", "/v2/models/other/ready"), 404);
   refused(request(service.port, "GET", "/nowhere"), 404);
-  refused(request(service.port, "POST", "/v2/health/live"), 405);
+  for (const char* path : {"/v2/health/live", "/metrics", "/v2/models/adder/versions/1"}) {
+    Reply reply = request(service.port, "POST", path);
+    refused(reply, 405);
+    CHECK_THAT(reply.headers, Contains("\r\nAllow: GET, HEAD\r\n"));
+  }
+  Reply reply = request(service.port, "GET", kInfer);
+  refused(reply, 405);
+  CHECK_THAT(reply.headers, Contains("\r\nAllow: POST\r\n"));
+  CHECK_THAT(request(service.port, "GET", "/v2/models/a%6eother").body,
+             Contains("there is no model `another` here, only `adder`"));
+  CHECK_THAT(request(service.port, "GET", "/v2/models/adder/versions/2").body,
+             Contains("`adder` has no version `2`, only `1`"));
   CHECK(request(service.port, "POST", kInfer, infer_body("x", 1)).status == 200);
 }
 
@@ -95,7 +163,7 @@ TEST_CASE("a number that its datatype cannot hold is a 400 that names the input"
   CHECK(reply.status == 400);
   CHECK(reply.body == R"({"error":"inputs[0].data[0] of `x` is 1e+300, but FP32 holds numbers )"
                       R"(up to 3.4028235e38"})");
-  CHECK(service.calls == 0);
+  CHECK(service.calls() == 0);
 }
 
 TEST_CASE("a failure of predict is an error response and does not end the server") {
@@ -106,46 +174,232 @@ TEST_CASE("a failure of predict is an error response and does not end the server
   CHECK(request(service.port, "POST", kInfer, infer_body("x", 1)).status == 200);
 }
 
+TEST_CASE("an error of kind user is the client's") {
+  Service service;
+  Reply reply = request(service.port, "POST", kInfer, infer_body("wrong", 1));
+  CHECK(reply.status == 400);
+  CHECK(reply.body == R"({"error":"wrong is not an input"})");
+  service.stop();
+  CHECK(service.logged().empty());
+}
+
 TEST_CASE("waiting requests are joined in one call of predict") {
-  Service service(4, 20'000);
-  service.hold = true;
-  std::vector<std::thread> clients;
-  std::mutex mutex;
-  std::vector<std::pair<int, double>> answers;
-  auto ask = [&](int value) {
-    Reply reply = request(service.port, "POST", kInfer, infer_body("x", value));
-    std::lock_guard lock(mutex);
-    CHECK(reply.status == 200);
-    answers.emplace_back(value, first_number(reply));
-  };
-  clients.emplace_back(ask, 100);
-  while (service.calls == 0) std::this_thread::yield();
-  for (int i = 0; i < 4; i++) clients.emplace_back(ask, i);
-  service.hold = false;
-  for (std::thread& client : clients) client.join();
-  for (const auto& [value, answer] : answers) CHECK(answer == value + 1);
-  CHECK(answers.size() == 5);
-  CHECK(service.rows_max <= 4);
-  CHECK(service.calls <= 5);
+  Service service(batched(4));
+  service.hold();
+  Client first(service.port);
+  first.send(post_text(kInfer, infer_body("x", 100)));
+  service.wait_calls(1);
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int i = 0; i < 6; i++) {
+    clients.push_back(std::make_unique<Client>(service.port));
+    clients.back()->send(post_text(kInfer, infer_body("x", i)));
+  }
+  service.wait_metric("queue_length", 6);
+  service.release();
+  CHECK(first_number(first.read()) == 101);
+  for (int i = 0; i < 6; i++) CHECK(first_number(clients[static_cast<size_t>(i)]->read()) == i + 1);
+  CHECK(service.calls() == 3);
+  CHECK(service.rows_max() == 4);
+  CHECK(service.metric("batches_total") == 3);
+  CHECK(service.metric("rows_total") == 7);
+}
+
+TEST_CASE("a batch waits for more requests until it is full") {
+  Service service(batched(3, int64_t{3600} * 1'000'000));
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int i = 0; i < 3; i++) {
+    CHECK(service.calls() == 0);
+    clients.push_back(std::make_unique<Client>(service.port));
+    clients.back()->send(post_text(kInfer, infer_body("x", i)));
+  }
+  for (int i = 0; i < 3; i++) CHECK(first_number(clients[static_cast<size_t>(i)]->read()) == i + 1);
+  CHECK(service.calls() == 1);
 }
 
 TEST_CASE("an invalid request fails alone, also in a batch") {
-  Service service(8, 50'000);
-  service.hold = true;
-  std::vector<std::thread> clients;
-  std::mutex mutex;
+  Service service(batched(8));
+  service.hold();
+  Client first(service.port);
+  first.send(post_text(kInfer, infer_body("x", 100)));
+  service.wait_calls(1);
+  std::map<int, std::unique_ptr<Client>> clients;
+  for (int value : {1, 2, 666, 3}) {
+    clients[value] = std::make_unique<Client>(service.port);
+    clients[value]->send(post_text(kInfer, infer_body("x", value)));
+  }
+  service.wait_metric("queue_length", 4);
+  service.release();
   std::map<int, int> statuses;
-  auto ask = [&](int value) {
-    Reply reply = request(service.port, "POST", kInfer, infer_body("x", value));
-    std::lock_guard lock(mutex);
-    statuses[value] = reply.status;
+  for (const auto& [value, client] : clients) statuses[value] = client->read().status;
+  CHECK(statuses == std::map<int, int>{{1, 200}, {2, 200}, {3, 200}, {666, 500}});
+  CHECK(first.read().status == 200);
+  CHECK(service.calls() == 6);  // one, the batch, and each of it alone
+}
+
+TEST_CASE("a response is compressed if the client accepts it and it has 1 KiB") {
+  Service service;
+  Client client(service.port);
+  const std::string accepts = "Accept-Encoding: gzip\r\n";
+  for (int numbers : {1'000, 100'000}) {
+    const std::string body = long_body(numbers);
+    Reply plain = client.post(kInfer, body), packed = client.post(kInfer, body, accepts);
+    CHECK(plain.status == 200);
+    CHECK(packed.status == 200);
+    CHECK(plain.headers.find("Content-Encoding") == std::string::npos);
+    CHECK_THAT(packed.headers, Contains("\r\nContent-Encoding: gzip"));
+    CHECK(packed.body.size() < plain.body.size());
+    auto unpacked = decompress("gzip", packed.body, kRequestBytesMax);
+    REQUIRE(unpacked.ok());
+    CHECK(*unpacked == plain.body);
+  }
+  Reply small = client.post(kInfer, infer_body("x", 1), accepts);
+  CHECK(first_number(small) == 2);
+  CHECK(small.headers.find("Content-Encoding") == std::string::npos);
+}
+
+TEST_CASE("a compressed request is read, and a damaged one is a 400") {
+  Service service;
+  Client client(service.port);
+  const std::string field = "Content-Encoding: gzip\r\n";
+  std::string body = gzip(infer_body("x", 4));
+  CHECK(first_number(client.post(kInfer, body, field)) == 5);
+  body[body.size() / 2] = static_cast<char>(body[body.size() / 2] ^ 1);
+  CHECK(client.post(kInfer, body, field).status == 400);
+  CHECK(first_number(client.post(kInfer, infer_body("x", 1))) == 2);
+}
+
+TEST_CASE("binary tensors are read and returned") {
+  Service service;
+  Client client(service.port);
+  const std::string json = R"({"inputs":[{"name":"x","shape":[1,2],"datatype":"FP32",)"
+                           R"("parameters":{"binary_data_size":8}}],"outputs":[{"name":"x",)"
+                           R"("parameters":{"binary_data":true}}]})";
+  const float numbers[] = {0, 7};
+  std::string data(reinterpret_cast<const char*>(numbers), sizeof numbers);
+  Reply reply =
+      client.post(kInfer, json + data,
+                  "Inference-Header-Content-Length: " + std::to_string(json.size()) + "\r\n");
+  CHECK(reply.status == 200);
+  CHECK_THAT(reply.headers, Contains("Content-Type: application/octet-stream\r\n"));
+  const std::string field = "Inference-Header-Content-Length: ";
+  size_t at = reply.headers.find(field);
+  REQUIRE(at != std::string::npos);
+  REQUIRE(reply.body.size() == std::stoul(reply.headers.substr(at + field.size())) + 8);
+  float sums[2];
+  std::memcpy(sums, reply.body.data() + reply.body.size() - 8, 8);
+  CHECK(sums[0] == 1);
+  CHECK(sums[1] == 8);
+}
+
+TEST_CASE("more requests than the queue holds get status 429") {
+  ServiceOptions options;
+  options.queue = 2;
+  Service service(options);
+  service.hold();
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int i = 0; i < 3; i++) {
+    clients.push_back(std::make_unique<Client>(service.port));
+    clients.back()->send(post_text(kInfer, infer_body("x", i)));
+    if (i == 0) service.wait_calls(1);
+  }
+  service.wait_metric("queue_length", 2);
+  for (const std::string& body : {infer_body("x", 9), long_body(30'000)}) {
+    Reply refused = request(service.port, "POST", kInfer, body);
+    CHECK(refused.status == 429);
+    CHECK_THAT(refused.headers, Contains("\r\nRetry-After: 1\r\n"));
+    CHECK(refused.body ==
+          R"({"error":"the queue of `adder` is full: it holds 2 requests; try again later"})");
+  }
+  service.release();
+  for (int i = 0; i < 3; i++) CHECK(first_number(clients[static_cast<size_t>(i)]->read()) == i + 1);
+  CHECK(service.metric("requests_total,code=\"429\"") == 2);
+}
+
+TEST_CASE("tensors in the queue are bounded by their bytes, but one request may have more") {
+  RequestScheduler::Limits limits;
+  limits.bytes_max = 10;
+  RequestScheduler scheduler(limits, {});
+  auto push = [&](size_t bytes) {
+    auto request = std::make_unique<PendingRequest>();
+    Tensor& tensor = request->request.inputs["x"];
+    tensor.dtype = DType::u8;
+    tensor.shape = {static_cast<int64_t>(bytes)};
+    tensor.data = std::make_shared<const std::string>(bytes, 'a');
+    return scheduler.push(request);
   };
-  clients.emplace_back(ask, 100);
-  while (service.calls == 0) std::this_thread::yield();
-  for (int value : {1, 2, 666, 3}) clients.emplace_back(ask, value);
-  service.hold = false;
-  for (std::thread& client : clients) client.join();
-  CHECK(statuses == std::map<int, int>{{100, 200}, {1, 200}, {2, 200}, {3, 200}, {666, 500}});
+  CHECK(push(20) == RequestScheduler::Admission::admitted);
+  CHECK(push(1) == RequestScheduler::Admission::full);
+  CHECK(scheduler.queued() == 1);
+}
+
+TEST_CASE("a request that waits beyond its deadline gets status 504 and no call of predict") {
+  Service service;
+  service.hold();
+  Client first(service.port), second(service.port);
+  first.send(post_text(kInfer, infer_body("x", 1)));
+  service.wait_calls(1);
+  for (const char* time : {"0.02", "20ms"}) {
+    Reply late = second.post(kInfer, infer_body("x", 2), timeout_field(time));
+    CHECK(late.status == 504);
+    CHECK(late.body == R"({"error":"the request was not answered within 20ms"})");
+  }
+  CHECK(service.metric("queue_length") == 0);
+  service.release();
+  CHECK(first.read().status == 200);
+  CHECK(first_number(second.post(kInfer, infer_body("x", 3), timeout_field("1h"))) == 4);
+  CHECK(service.calls() == 2);
+}
+
+TEST_CASE("a hanging predict is status 504, and not ready until it returns") {
+  ServiceOptions options;
+  options.request_timeout_ms = 50;
+  Service service(options);
+  service.hold();
+  Client client(service.port), probe(service.port);
+  for (const char* time : {"1h", "5"}) {  // not beyond the service's own timeout
+    Reply late = client.post(kInfer, infer_body("x", 1), timeout_field(time));
+    CHECK(late.status == 504);
+    CHECK(late.body == R"({"error":"the request was not answered within 50ms"})");
+  }
+  CHECK(service.calls() == 1);
+  CHECK(probe.get("/v2/health/ready").status == 503);
+  CHECK(probe.get("/v2/models/adder/ready").status == 503);
+  CHECK(probe.get("/v2/health/live").status == 200);
+  CHECK(service.metric("ready") == 0);
+  service.release();
+  while (probe.get("/v2/health/ready").status != 200) std::this_thread::yield();
+  CHECK(first_number(client.post(kInfer, infer_body("x", 1))) == 2);
+  CHECK(service.metric("requests_total,code=\"504\"") == 2);
+  CHECK(service.metric("requests_total,code=\"200\"") == 1);
+  CHECK(service.metric("request_duration_seconds_count") == 3);
+  service.stop();
+  REQUIRE(service.logged().size() == 1);
+  CHECK_THAT(service.logged()[0], Contains("a call of `predict` took ") &&
+                                      Contains(", longer than the `timeout` of 50ms"));
+}
+
+TEST_CASE("a malformed X-Request-Timeout is status 400") {
+  Service service;
+  Client client(service.port);
+  for (const char* time : {"0", "-1", "soon", "1 parsec"})
+    CHECK(client.post(kInfer, infer_body("x", 1), timeout_field(time)).status == 400);
+  CHECK(service.calls() == 0);
+}
+
+TEST_CASE("a waiting request of a client that has left is dropped") {
+  Service service(batched(8));
+  service.hold();
+  Client first(service.port), leaving(service.port);
+  first.send(post_text(kInfer, infer_body("x", 1)));
+  service.wait_calls(1);
+  leaving.send(post_text(kInfer, infer_body("x", 2)));
+  service.wait_metric("queue_length", 1);
+  leaving.reset();
+  service.wait_metric("queue_length", 0);
+  service.release();
+  CHECK(first.read().status == 200);
+  service.stop();
+  CHECK(service.calls() == 1);
 }
 
 TEST_CASE("a port in use is an error that names it") {
@@ -230,13 +484,129 @@ TEST_CASE("the server listens only on loopback") {
   ::close(other);
 }
 
-TEST_CASE("stopping ends the server at once, also with an idle connection") {
+TEST_CASE("a service is ready from the begin of run() on") {
+  Service service({}, false);
+  CHECK(request(service.port, "GET", "/v2/health/live").status == 200);
+  CHECK(request(service.port, "GET", "/v2/health/ready").status == 503);
+  CHECK(request(service.port, "GET", "/v2/models/adder/ready").body ==
+        R"({"name":"adder","ready":false})");
+  service.run();
+  CHECK(request(service.port, "GET", "/v2/health/ready").status == 200);
+}
+
+TEST_CASE("a stop answers the accepted requests, also while predict runs") {
+  ServiceOptions options;
+  options.limits.silence_ms = 3'600'000;  // the client closes its idle connection
+  options.drain_ms = 3'600'000;
+  Service service(options);
+  service.hold();
+  Client first(service.port), second(service.port), kept(service.port), probe(service.port);
+  first.send(post_text(kInfer, infer_body("x", 1)));
+  service.wait_calls(1);
+  second.send(post_text(kInfer, infer_body("x", 2)));
+  service.wait_metric("queue_length", 1);
+  for (Client* each : {&kept, &probe}) CHECK(each->get("/v2/health/ready").status == 200);
+
+  service.begin_stop();
+  Reply ready;
+  while (ready.headers.find("Connection: close") == std::string::npos)
+    ready = probe.get("/v2/health/ready");
+  CHECK(ready.status == 503);
+  kept.send(post_text(kInfer, infer_body("x", 3)));
+
+  service.release();
+  const int sums[] = {2, 3, 4};
+  Client* clients[] = {&first, &second, &kept};
+  for (int i = 0; i < 3; i++) {
+    Reply reply = clients[i]->read();
+    CHECK(reply.status == 200);
+    CHECK(first_number(reply) == sums[i]);
+    CHECK_THAT(reply.headers + "\r\n", Contains("\r\nConnection: close\r\n"));
+    CHECK(clients[i]->is_at_end());
+    clients[i]->close();
+  }
+  probe.close();
+  service.stop();
+  CHECK(connect_to(service.port) < 0);
+  CHECK(service.logged().empty());
+}
+
+TEST_CASE("what a stop leaves unanswered gets status 503, and is counted") {
+  ServiceOptions options;
+  options.drain_ms = 50;
+  Service service(options);
+  service.hold();
+  Client first(service.port), second(service.port);
+  first.send(post_text(kInfer, infer_body("x", 1)));
+  service.wait_calls(1);
+  second.send(post_text(kInfer, infer_body("x", 2)));
+  service.wait_metric("queue_length", 1);
+  service.begin_stop();
+  for (Client* client : {&first, &second}) {  // predict still runs
+    Reply reply = client->read();
+    CHECK(reply.status == 503);
+    CHECK(reply.body == R"({"error":"the service is stopping"})");
+    CHECK(client->is_at_end());
+  }
+  service.release();
+  service.stop();
+  CHECK(service.calls() == 1);
+  CHECK(service.logged() ==
+        std::vector<std::string>{"requests that were not answered within 50ms after the stop of "
+                                 "the service and got status 503: 2"});
+}
+
+TEST_CASE("stopping closes an idle connection without a reset") {
   auto service = std::make_unique<Service>();
   int port = service->port;
-  int idle = connect_to(port);
-  REQUIRE(idle >= 0);
+  Client idle(port);
+  CHECK(idle.get("/v2/health/live").status == 200);
   service->stop();
+  CHECK(idle.is_at_end());
   service.reset();
   CHECK(connect_to(port) < 0);
-  ::close(idle);
+}
+
+TEST_CASE("with keys, all but health needs one of them") {
+  ServiceOptions options;
+  options.keys = {"first-key", "second-key"};
+  Service service(options);
+  auto asked = [&](const std::string& path, const std::string& fields) {
+    return send_raw(service.port, "GET " + path + " HTTP/1.1\r\nHost: localhost\r\n" + fields +
+                                      "Connection: close\r\n\r\n");
+  };
+  for (const char* path : {"/v2/health/live", "/v2/health/ready", "/v2/models/adder/ready",
+                           "/v2/models/adder/versions/1/ready"})
+    CHECK(asked(path, "").status == 200);
+  for (const char* path : {"/v2", "/v2/models/adder", "/metrics"}) {
+    Reply refused = asked(path, "");
+    CHECK(refused.status == 401);
+    CHECK_THAT(refused.headers, Contains("WWW-Authenticate: Bearer"));
+    CHECK_THAT(refused.body, Contains("Authorization: Bearer KEY"));
+    CHECK(asked(path, "Authorization: Bearer first-key\r\n").status == 200);
+    CHECK(asked(path, "Authorization: bearer  second-key\r\n").status == 200);
+    for (const char* wrong :
+         {"Bearer first-ke", "Bearer first-key2", "Bearer ", "Basic first-key", "first-key"})
+      CHECK(asked(path, std::string("Authorization: ") + wrong + "\r\n").status == 401);
+  }
+  CHECK(send_raw(service.port, post_text(kInfer, infer_body("x", 1), "Connection: close\r\n"))
+            .status == 401);
+  CHECK(service.calls() == 0);
+  CHECK(
+      send_raw(service.port, post_text(kInfer, infer_body("x", 1),
+                                       "Connection: close\r\nAuthorization: Bearer second-key\r\n"))
+          .status == 200);
+}
+
+TEST_CASE("a service listens on the address that it is given, and shows it") {
+  ServiceOptions options;
+  options.name = "adder";
+  options.address = "127.0.0.2";
+  auto server = ModelServer::open(options);
+  REQUIRE(server.ok());
+  CHECK_THAT((*server)->url(), Catch::Matchers::StartsWith("http://127.0.0.2:"));
+  options.address = "192.0.2.1";  // of no machine: RFC 5737
+  auto other = ModelServer::open(options);
+  REQUIRE_FALSE(other.ok());
+  CHECK_THAT(other.error().message, Contains("192.0.2.1: the machine does not have that address"));
 }

@@ -1,0 +1,138 @@
+#include "engine/serve/batch_queue.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "engine/serve/batch.hpp"
+
+namespace flow {
+
+namespace {
+
+constexpr auto kLookInterval = std::chrono::milliseconds(100);
+
+}  // namespace
+
+struct BatchQueue::Entry {
+  std::unique_ptr<PendingRequest> request;
+  uint64_t number = 0;  // of push()
+  Bucket* bucket = nullptr;
+  std::multimap<Clock::time_point, Entry*>::iterator deadline;
+};
+
+struct BatchQueue::Bucket {
+  std::string key;
+  int64_t rows_full;  // it is due at once with so many rows
+  int64_t rows = 0;
+  std::map<uint64_t, Entry> entries;  // by number
+
+  bool is_full() const { return rows >= rows_full; }
+  Age age() const {
+    const Entry& oldest = entries.begin()->second;
+    return {oldest.request->arrived, oldest.number};
+  }
+};
+
+BatchQueue::BatchQueue(int64_t rows_max, Clock::duration wait) : rows_max_(rows_max), wait_(wait) {}
+
+BatchQueue::~BatchQueue() = default;
+
+void BatchQueue::push(std::unique_ptr<PendingRequest> request) {
+  uint64_t number = pushed_++;
+  std::string key = batch_signature(request->request.inputs);
+  bool is_alone = key.empty();
+  request->rows = is_alone ? 0 : rows_of(request->request.inputs);
+  if (is_alone) key = "alone " + std::to_string(number);  // a signature begins with a digit
+  auto [found, is_new] = buckets_.try_emplace(key);
+  if (is_new) {
+    found->second = std::make_unique<Bucket>();
+    found->second->key = std::move(key);
+    found->second->rows_full = is_alone ? 0 : rows_max_;
+  }
+  Bucket& bucket = *found->second;
+  if (!is_new) erase_age(bucket);
+  Entry& entry = bucket.entries[number];
+  entry.deadline = deadlines_.emplace(request->deadline, &entry);
+  entry.bucket = &bucket;
+  entry.number = number;
+  bucket.rows += request->rows;
+  entry.request = std::move(request);
+  insert_age(bucket);
+}
+
+BatchQueue::Requests BatchQueue::take_lapsed(Clock::time_point now) {
+  std::vector<Entry*> lapsed;
+  if (now >= next_look_) {
+    next_look_ = now + kLookInterval;
+    for (const auto& [deadline, entry] : deadlines_)
+      if (deadline <= now || entry->request->reply.is_abandoned()) lapsed.push_back(entry);
+  } else {
+    for (const auto& [deadline, entry] : deadlines_) {
+      if (deadline > now) break;
+      lapsed.push_back(entry);
+    }
+  }
+  Requests removed;
+  for (Entry* entry : lapsed) {
+    Bucket& bucket = *entry->bucket;
+    erase_age(bucket);
+    removed.push_back(remove(bucket, entry->number));
+    update(bucket);
+  }
+  return removed;
+}
+
+BatchQueue::Requests BatchQueue::take_batch(Clock::time_point now) {
+  Ages::iterator chosen = full_.begin();
+  // A bucket waits for more requests as long as its oldest one may.
+  bool is_waited = !filling_.empty() && filling_.begin()->first.first + wait_ <= now;
+  if (is_waited && (full_.empty() || filling_.begin()->first < full_.begin()->first))
+    chosen = filling_.begin();
+  else if (full_.empty())
+    return {};
+  Bucket& bucket = *chosen->second;
+  erase_age(bucket);
+  Requests batch;
+  int64_t rows = 0;
+  while (!bucket.entries.empty()) {
+    const auto& [number, entry] = *bucket.entries.begin();
+    if (!batch.empty() && rows + entry.request->rows > rows_max_) break;
+    rows += entry.request->rows;
+    batch.push_back(remove(bucket, number));
+  }
+  update(bucket);
+  return batch;
+}
+
+BatchQueue::Clock::time_point BatchQueue::next_event() const {
+  if (!full_.empty()) return full_.begin()->first.first;
+  if (filling_.empty()) return Clock::time_point::max();
+  return std::min(filling_.begin()->first.first + wait_, deadlines_.begin()->first);
+}
+
+void BatchQueue::insert_age(Bucket& bucket) {
+  (bucket.is_full() ? full_ : filling_).emplace(bucket.age(), &bucket);
+}
+
+void BatchQueue::erase_age(const Bucket& bucket) {
+  (bucket.is_full() ? full_ : filling_).erase(bucket.age());
+}
+
+std::unique_ptr<PendingRequest> BatchQueue::remove(Bucket& bucket, uint64_t number) {
+  auto entry = bucket.entries.find(number);
+  std::unique_ptr<PendingRequest> request = std::move(entry->second.request);
+  deadlines_.erase(entry->second.deadline);
+  bucket.rows -= request->rows;
+  bucket.entries.erase(entry);
+  return request;
+}
+
+void BatchQueue::update(Bucket& bucket) {
+  if (bucket.entries.empty()) {
+    buckets_.erase(buckets_.find(bucket.key));
+  } else {
+    insert_age(bucket);
+  }
+}
+
+}  // namespace flow

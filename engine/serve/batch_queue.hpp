@@ -1,0 +1,74 @@
+// Requests that wait for predict, in buckets of those that can be one batch. Not thread-safe; the
+// caller gives the time.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "engine/serve/http_server.hpp"
+#include "engine/serve/inference.hpp"
+
+namespace flow {
+
+struct PendingRequest {
+  using Clock = std::chrono::steady_clock;
+
+  InferRequest request;
+  HttpReply reply;
+  std::string accept_encoding;
+  Clock::time_point arrived, deadline;
+  int64_t rows = 0;  // set by push(); 0 if the request cannot be joined with others
+};
+
+/// As many requests wait as are pushed: the caller bounds them, by its connections.
+class BatchQueue {
+ public:
+  using Clock = PendingRequest::Clock;
+  using Requests = std::vector<std::unique_ptr<PendingRequest>>;
+
+  /// A batch has at most `rows_max` rows; a single request may have more. It is due when it is full
+  /// or its oldest request has waited for `wait`.
+  BatchQueue(int64_t rows_max, Clock::duration wait);
+  ~BatchQueue();
+
+  /// A request that cannot be joined with others is due at once, as it has nothing to wait for.
+  void push(std::unique_ptr<PendingRequest> request);
+  size_t size() const { return deadlines_.size(); }
+  /// Removes the requests whose deadline has passed, and those whose client has left. It looks for
+  /// the latter every 100 ms at most, because it has to look at all.
+  Requests take_lapsed(Clock::time_point now);
+  /// Removes the batch that is due and has the oldest request, in the order of arrival; empty if
+  /// none is due.
+  Requests take_batch(Clock::time_point now);
+  /// When the next batch is due or the next deadline passes; time_point::max() if it is empty.
+  Clock::time_point next_event() const;
+
+ private:
+  struct Entry;
+  struct Bucket;
+  // By the time of arrival; requests that arrive together are in the order of push().
+  using Age = std::pair<Clock::time_point, uint64_t>;
+  using Ages = std::map<Age, Bucket*>;
+
+  void insert_age(Bucket& bucket);
+  void erase_age(const Bucket& bucket);
+  // Without the bucket's age, which the caller erases before and inserts after that.
+  std::unique_ptr<PendingRequest> remove(Bucket& bucket, uint64_t number);
+  // Drops the bucket if it is empty.
+  void update(Bucket& bucket);
+
+  const int64_t rows_max_;
+  const Clock::duration wait_;
+  uint64_t pushed_ = 0;
+  std::unordered_map<std::string, std::unique_ptr<Bucket>> buckets_;  // none is empty
+  Ages filling_, full_;                                               // each bucket is in one
+  std::multimap<Clock::time_point, Entry*> deadlines_;                // each request
+  Clock::time_point next_look_ = Clock::time_point::min();            // for clients that have left
+};
+
+}  // namespace flow

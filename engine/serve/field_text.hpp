@@ -1,0 +1,29 @@
+// Text of HTTP header fields.
+#pragma once
+#include <algorithm>
+#include <string_view>
+
+namespace flow {
+
+inline char lower_letter(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; }
+
+/// Whether two names of fields, codings or hosts are equal: the case of letters does not matter.
+inline bool equal_names(std::string_view a, std::string_view b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](char x, char y) { return lower_letter(x) == lower_letter(y); });
+}
+
+inline std::string_view without_blanks(std::string_view text) {
+  size_t begin = text.find_first_not_of(" \t");
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
+}
+
+/// Takes the first element of a list, such as `GET, HEAD`, from its begin.
+inline std::string_view next_element(std::string_view& list) {
+  std::string_view element = list.substr(0, list.find(','));
+  list.remove_prefix(std::min(element.size() + 1, list.size()));
+  return without_blanks(element);
+}
+
+}  // namespace flow

@@ -1,0 +1,102 @@
+// One connection of an HTTP server: it reads requests, with or without TLS, and writes responses in
+// their order.
+#pragma once
+#include <array>
+#include <atomic>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/serve/connection_table.hpp"
+#include "engine/serve/http_options.hpp"
+#include "engine/serve/http_request.hpp"
+#include "engine/serve/http_response.hpp"
+
+namespace flow {
+
+/// What the connections of a server have in common.
+struct HttpShared {
+  explicit HttpShared(const HttpOptions& of) : options(of), table(of.limits.bytes_max) {}
+
+  const HttpOptions options;
+  std::shared_ptr<TlsContext> tls;  // null without TLS
+  /// A request has arrived; respond() is called at once or later.
+  std::function<void(HttpRequest, std::shared_ptr<HttpConnection>)> handle;
+  std::function<void()> on_close;
+  bool is_draining = false;
+  // Buffers that one connection at a time uses, so that an idle connection costs little memory.
+  std::vector<char> burst = std::vector<char>(256 * 1024);
+  std::string plain;
+  boost::asio::io_context context{1};
+  ConnectionTable table;  // before the context is destroyed, its sockets are closed
+};
+
+/// Only the thread of the context uses it, but for is_abandoned().
+class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
+ public:
+  /// Owns the socket, which does not block. `shared` outlives the connection.
+  HttpConnection(HttpShared& shared, const boost::asio::ip::tcp& protocol, int socket);
+
+  ConnectionTable::Entry& entry() { return entry_; }
+  /// Reads the first request. The connection is in the table.
+  void start() { start_read(); }
+  /// Answers the request that was handled.
+  void respond(HttpResponse response);
+  /// Answers a request that is not whole, and ends the connection.
+  void reject(const HttpError& error);
+  /// Ends the connection when the client has read everything: if a socket with unread bytes is
+  /// closed, the client's system discards the response.
+  void linger();
+  /// Ends it at once, and leaves the table.
+  void close();
+
+  /// The client sends no more, but it may still read.
+  bool has_ended() const { return has_ended_; }
+  bool is_abandoned() const { return is_abandoned_; }
+  void abandon() { is_abandoned_ = true; }
+
+ private:
+  static constexpr size_t kReadBytes = 4 * 1024;
+
+  void start_read();
+  void on_read(const boost::system::error_code& error, size_t size);
+  void read_more();
+  void on_end();
+  void receive(std::string_view bytes);
+  void decrypt(std::string_view bytes);
+  void consume(std::string_view bytes);
+  void consume_body(bool is_more_there);
+  void dispatch();
+  void reject_busy();
+
+  bool encrypt_response();
+  void write();
+  void finish_response();
+  void send_wire(const std::string& wire);
+  void flush_wire();
+
+  HttpShared& shared_;
+  boost::asio::ip::tcp::socket socket_;
+  ConnectionTable::Entry entry_;
+  HttpRequestReader reader_;
+  std::unique_ptr<TlsSession> tls_;  // null without TLS
+  std::array<char, kReadBytes> in_;
+  std::string rest_;  // bytes of later requests; reading pauses while there are some
+  std::string wire_;  // of TLS, sent between responses
+  struct {
+    std::string head, body;  // with TLS all is encrypted in `head`
+    size_t sent = 0;
+    size_t marked = 0;  // when the time of the response began anew
+  } response_;
+  bool is_reading_ = false, is_consuming_ = false, is_closed_ = false;
+  bool is_head_ = false;  // the request's method
+  bool closes_ = false;   // after the response
+  bool has_ended_ = false;
+  std::atomic<bool> is_abandoned_{false};
+};
+
+}  // namespace flow

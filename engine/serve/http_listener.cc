@@ -1,0 +1,197 @@
+#include "engine/serve/http_listener.hpp"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <linux/filter.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace flow {
+
+namespace asio = boost::asio;
+
+namespace {
+
+constexpr int kAcceptsMax = 64;      // before connections have their turn
+constexpr rlim_t kOtherFiles = 256;  // that the process opens besides connections
+
+Error listening_error(const HttpOptions& options, int code) {
+  std::string what =
+      fmt::format("the service `{}` cannot listen on port {} of {}: ", options.name,
+                  options.port == 0 ? "0 (any)" : std::to_string(options.port), options.address);
+  if (code == EADDRINUSE && options.port != 0)
+    return user_error(what +
+                      "the port is in use. End the program that listens there, choose another "
+                      "port, or write `port = 0` for a free one");
+  if (code == EACCES)
+    return user_error(what +
+                      "this user may not listen on a port that low. Choose a port from 1024 on, or "
+                      "write `port = 0` for a free one");
+  if (code == EADDRNOTAVAIL && options.address.starts_with("127."))
+    return environment_error(what +
+                             "the machine does not have that address. Bring up its loopback "
+                             "interface: `ip link set lo up`");
+  if (code == EADDRNOTAVAIL)
+    return user_error(what +
+                      "the machine does not have that address. `ip address` lists those "
+                      "that it has");
+  return environment_error(what + std::strerror(code));
+}
+
+/// An address with its port, for bind().
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t size = 0;
+  bool is_v6 = false;
+};
+
+std::optional<SocketAddress> socket_address(const std::string& text, uint16_t port) {
+  SocketAddress address;
+  auto* v4 = reinterpret_cast<sockaddr_in*>(&address.storage);
+  auto* v6 = reinterpret_cast<sockaddr_in6*>(&address.storage);
+  if (::inet_pton(AF_INET, text.c_str(), &v4->sin_addr) == 1) {
+    v4->sin_family = AF_INET;
+    v4->sin_port = htons(port);
+    address.size = sizeof *v4;
+  } else if (::inet_pton(AF_INET6, text.c_str(), &v6->sin6_addr) == 1) {
+    v6->sin6_family = AF_INET6;
+    v6->sin6_port = htons(port);
+    address.size = sizeof *v6;
+    address.is_v6 = true;
+  } else {
+    return std::nullopt;
+  }
+  return address;
+}
+
+/// The listener ignores packets that open a connection (RFC 9293, 3.1: of SYN and ACK only SYN is
+/// set). Handshakes that have begun go on.
+void ignore_new_connections(int listener) {
+  constexpr uint32_t kFlagsAt = 13, kSynAck = 0x12, kSyn = 0x02;
+  sock_filter code[] = {BPF_STMT(BPF_LD | BPF_B | BPF_ABS, kFlagsAt),
+                        BPF_STMT(BPF_ALU | BPF_AND | BPF_K, kSynAck),
+                        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kSyn, 0, 1),
+                        BPF_STMT(BPF_RET | BPF_K, 0), BPF_STMT(BPF_RET | BPF_K, UINT32_MAX)};
+  sock_fprog program{std::size(code), code};
+  ::setsockopt(listener, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
+}
+
+}  // namespace
+
+HttpListener::HttpListener(asio::io_context& context, Adopt adopt)
+    : adopt_(std::move(adopt)), acceptor_(context) {}
+
+HttpListener::~HttpListener() { close(); }
+
+Status HttpListener::listen(const HttpOptions& options) {
+  auto address = socket_address(options.address, options.port);
+  if (!address)
+    return user_error(fmt::format("the service `{}` cannot listen on `{}`: it is not an address",
+                                  options.name, options.address));
+  int family = address->is_v6 ? AF_INET6 : AF_INET;
+  int listener = ::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (listener < 0) return listening_error(options, errno);
+  int yes = 1;
+  // Without SO_REUSEPORT, so that a port in use is an error instead of a second listener. Accepted
+  // sockets inherit the other options.
+  ::setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  ::setsockopt(listener, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
+  ::setsockopt(listener, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+  auto* name = reinterpret_cast<sockaddr*>(&address->storage);
+  bool listens = ::bind(listener, name, address->size) == 0 && ::listen(listener, SOMAXCONN) == 0 &&
+                 ::getsockname(listener, name, &address->size) == 0;
+  if (!listens) {
+    int code = errno;
+    ::close(listener);
+    return listening_error(options, code);
+  }
+  // The port is at the same place in both kinds of address.
+  port_ = ntohs(reinterpret_cast<sockaddr_in*>(&address->storage)->sin_port);
+  protocol_ = address->is_v6 ? asio::ip::tcp::v6() : asio::ip::tcp::v4();
+  acceptor_.assign(protocol_, listener);
+  resume();
+  return {};
+}
+
+void HttpListener::resume() {
+  if (is_waiting_ || parked_ >= 0 || !acceptor_.is_open()) return;
+  is_waiting_ = true;
+  acceptor_.async_wait(asio::ip::tcp::acceptor::wait_read,
+                       [this](const boost::system::error_code& error) {
+                         is_waiting_ = false;
+                         if (!error && accept_some()) resume();
+                       });
+}
+
+/// False if accepting must pause: there is no file descriptor or no place.
+bool HttpListener::accept_some() {
+  for (int count = 0; count < kAcceptsMax && parked_ < 0; count++) {
+    int socket =
+        ::accept4(acceptor_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (socket < 0) {
+      is_backlog_empty_ = errno == EAGAIN || errno == EWOULDBLOCK;
+      return is_backlog_empty_ || errno == EINTR || errno == ECONNABORTED;
+    }
+    is_backlog_empty_ = false;
+    if (adopt_(socket)) continue;
+    parked_ = socket;
+    parked_since_ = Clock::now();
+  }
+  return parked_ < 0;
+}
+
+std::optional<HttpListener::Clock::time_point> HttpListener::parked_since() const {
+  if (parked_ < 0) return std::nullopt;
+  return parked_since_;
+}
+
+bool HttpListener::retry_parked() {
+  if (parked_ >= 0 && adopt_(parked_)) parked_ = -1;
+  return parked_ < 0;
+}
+
+void HttpListener::refuse_parked(std::string_view text) {
+  ::send(parked_, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  ::close(std::exchange(parked_, -1));
+}
+
+void HttpListener::begin_drain() {
+  if (acceptor_.is_open()) ignore_new_connections(acceptor_.native_handle());
+}
+
+void HttpListener::close_if_empty() {
+  if (!acceptor_.is_open() || parked_ >= 0) return;
+  accept_some();
+  if (!is_backlog_empty_ || parked_ >= 0) return;
+  boost::system::error_code ignored;
+  acceptor_.close(ignored);
+}
+
+void HttpListener::close() {
+  boost::system::error_code ignored;
+  acceptor_.close(ignored);
+  if (parked_ >= 0) ::close(std::exchange(parked_, -1));
+}
+
+/// Raises the limit of open files as far as it is permitted. Returns how many connections fit.
+size_t connections_permitted(size_t wanted) {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return wanted;
+  rlim_t needed = std::min<rlim_t>(files.rlim_max, wanted + kOtherFiles);
+  if (files.rlim_cur < needed) {
+    rlimit raised{needed, files.rlim_max};
+    if (::setrlimit(RLIMIT_NOFILE, &raised) == 0) files = raised;
+  }
+  rlim_t reserved = std::min<rlim_t>(kOtherFiles, files.rlim_cur / 2);
+  return std::max<size_t>(1, std::min<size_t>(wanted, files.rlim_cur - reserved));
+}
+
+}  // namespace flow

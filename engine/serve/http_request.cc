@@ -1,0 +1,404 @@
+// Boost.Beast parses the requests. What it accepts depends on how the bytes were split, and it
+// accepts more than one reading of some (RFC 9112 names them), so it gets whole heads and whole
+// lines only, and what it let pass is checked.
+#include "engine/serve/http_request.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/beast/http/basic_parser.hpp>
+#include <tuple>
+
+#include "engine/serve/field_text.hpp"
+#include "engine/serve/http_fields.hpp"
+#include "flow/result.hpp"
+
+namespace flow {
+
+namespace {
+
+namespace http = boost::beast::http;
+using boost::beast::error_code;
+
+constexpr size_t kEmptyLinesMax = 8;         // before a request
+constexpr size_t kBodyStep = 64 * 1024;      // bytes that may be reserved before they arrive
+constexpr size_t kChunkLineMax = 256 + 2;    // bytes with CR LF; also of a trailer
+constexpr size_t kChunkHead = 20;            // bytes: CR LF of the data before, 16 digits, CR LF
+constexpr size_t kExtensionsMax = 4 * 1024;  // bytes of all heads of chunks beyond kChunkHead
+constexpr size_t kTrailersMax = 4 * 1024;    // bytes
+
+bool is_printable(std::string_view text) {
+  return std::all_of(text.begin(), text.end(),
+                     [](unsigned char c) { return c == '\t' || (c >= 32 && c != 127); });
+}
+
+bool is_graphic(char c) { return c > ' ' && c < 127; }
+
+bool is_blank(char c) { return c == ' ' || c == '\t'; }
+
+bool lists_method(std::string_view methods, std::string_view method) {
+  while (!methods.empty())
+    if (next_element(methods) == method) return true;
+  return false;
+}
+
+bool begins_with_size(std::string_view line) {
+  size_t digits = line.find_first_not_of("0123456789abcdefABCDEF");
+  return digits > 0 && std::string_view("\r; \t").find(line[digits]) != std::string_view::npos;
+}
+
+HttpError broken_request_line() { return {400, "the request line is not `METHOD /path HTTP/1.1`"}; }
+
+HttpError broken_line_end() { return {400, "lines end with CR LF"}; }
+
+HttpError broken_chunks() { return {400, "the chunks of the body are broken"}; }
+
+/// The announced length alone allocates little. The capacity doubles, and ends at the length.
+void reserve(std::string& body, size_t needed, uint64_t length) {
+  if (needed <= body.capacity()) return;
+  size_t capacity = length;
+  while (capacity / 2 >= std::max(needed, kBodyStep)) capacity -= capacity / 2;
+  body.reserve(capacity);
+}
+
+/// One request. Beast calls its functions on_…; the first error stops it.
+class RequestParser final : public http::basic_parser<true> {
+ public:
+  explicit RequestParser(const HttpRules& rules) : rules_(rules), fields_(rules, request_) {
+    header_limit(kHeadBytesMax);
+    body_limit(boost::none);  // on_header_impl sets it: other errors of the head come first
+  }
+  RequestParser(const RequestParser&) = delete;
+  RequestParser& operator=(const RequestParser&) = delete;
+
+  /// Parses a whole head, a part of the data of the body, or whole lines of the framing. False if
+  /// Beast needs more lines.
+  bool parse(std::string_view text) {
+    text_ = text;
+    error_code code;
+    size_t taken = put({text.data(), text.size()}, code);
+    if (error_) return true;
+    if (code == http::error::need_more && is_header_done()) return false;
+    if (code || taken != text.size()) error_ = explain(code);
+    return true;
+  }
+
+  const std::optional<HttpError>& error() const { return error_; }
+  const HttpFields& fields() const { return fields_; }
+  HttpRequest& request() { return request_; }
+  /// Bytes of the body that come before the next line of framing or the end.
+  uint64_t data_left() const {
+    return fields_.is_chunked() ? chunk_left_ : *fields_.length() - request_.body.size();
+  }
+
+ private:
+  using View = boost::beast::string_view;
+
+  void on_request_impl(http::verb, View method, View target, int version,
+                       error_code& code) override {
+    next_ = target.end();
+    is_old_ = version < 11;
+    request_.method = method;
+    std::string_view path = target.substr(0, target.find('?'));
+    request_.path = path;
+    if (path.size() < target.size()) request_.query = target.substr(path.size() + 1);
+    stop_if(check_target(target.size()), code);
+  }
+
+  std::optional<HttpError> check_target(size_t target_bytes) const {
+    const auto& [method, path] = std::tie(request_.method, request_.path);
+    if (!path.starts_with('/')) return broken_request_line();
+    if (target_bytes > kTargetBytesMax)
+      return HttpError{414, fmt::format("the address is longer than {} bytes", kTargetBytesMax)};
+    std::string_view methods = rules_.methods(path);
+    if (methods.empty())
+      return HttpError{
+          404, fmt::format("there is no resource for {} {}", quotable(method), quotable(path))};
+    if (lists_method(methods, method)) return {};
+    return HttpError{
+        405, fmt::format("{} supports {}, not {}", quotable(path), methods, quotable(method)),
+        std::string(methods)};
+  }
+
+  void on_response_impl(int, View, int, error_code&) override { FLOW_CHECK(false); }
+
+  void on_field_impl(http::field, View name, View value, error_code& code) override {
+    if (is_in_body_) return;  // a trailer
+    next_ = value.end();
+    stop_if(fields_.read(name, value), code);
+  }
+
+  void on_header_impl(error_code& code) override {
+    is_in_body_ = true;
+    request_.close = is_old_ || !keep_alive();
+    stop_if(fields_.check(is_old_), code);
+    body_limit(rules_.body_max);
+  }
+
+  void on_body_init_impl(const boost::optional<uint64_t>&, error_code&) override {}
+
+  size_t on_body_impl(View bytes, error_code&) override {
+    reserve(request_.body, request_.body.size() + bytes.size(), *fields_.length());
+    request_.body.append(bytes.data(), bytes.size());
+    return bytes.size();
+  }
+
+  void on_chunk_header_impl(uint64_t size, View, error_code&) override { chunk_left_ = size; }
+
+  size_t on_chunk_body_impl(uint64_t, View bytes, error_code&) override {
+    request_.body.append(bytes.data(), bytes.size());
+    chunk_left_ -= bytes.size();
+    return bytes.size();
+  }
+
+  void on_finish_impl(error_code& code) override {
+    stop_if(check_json_bytes(request_, request_.body.size()), code);
+  }
+
+  void stop_if(std::optional<HttpError> error, error_code& code) {
+    if (!error) return;
+    error_ = std::move(error);
+    code = http::error::bad_field;
+  }
+
+  /// What Beast rejects.
+  HttpError explain(error_code code) {
+    if (code == http::error::body_limit) return body_too_large(rules_);
+    if (is_header_done()) return broken_chunks();
+    std::string_view line = next_line();
+    if (next_ == nullptr) {
+      size_t target = line.find(' ') + 1, version = line.find(" HTTP/", target);
+      bool is_other = code == http::error::bad_version && version == line.find(' ', target) &&
+                      line.find(' ', version + 1) == std::string_view::npos;
+      return is_other ? HttpError{505, "only HTTP/1.1 and HTTP/1.0 are supported"}
+                      : broken_request_line();
+    }
+    if (code == http::error::bad_content_length || code == http::error::multiple_content_length ||
+        code == http::error::bad_transfer_encoding) {
+      size_t colon = line.find(':');
+      auto error = fields_.explain(line.substr(0, colon), without_blanks(line.substr(colon + 1)));
+      if (error) return *error;
+    }
+    if (code == http::error::bad_value && is_printable(line))
+      return {400, fmt::format("the header `{}` is not a list of words", quotable(line))};
+    return {400, fmt::format("the header `{}` is not `Name: value`", quotable(line))};
+  }
+
+  /// The line of the head after the last one that was parsed, without CR LF.
+  std::string_view next_line() const {
+    size_t at = 0;
+    if (next_ != nullptr) at = text_.find("\r\n", static_cast<size_t>(next_ - text_.data())) + 2;
+    return text_.substr(at, text_.find("\r\n", at) - at);
+  }
+
+  const HttpRules& rules_;
+  HttpRequest request_;
+  HttpFields fields_;
+  std::optional<HttpError> error_;
+  std::string_view text_;
+  const char* next_ = nullptr;  // the end of the last target or field of the head
+  bool is_old_ = false, is_in_body_ = false;
+  uint64_t chunk_left_ = 0;
+};
+
+}  // namespace
+
+class HttpRequestReader::Impl {
+ public:
+  explicit Impl(const HttpRules& rules) : rules_(rules) {
+    FLOW_CHECK(rules.methods != nullptr);
+    parser_.emplace(rules);
+  }
+
+  size_t read(std::string_view bytes) {
+    size_t at = 0;
+    if (state_ == State::head && kept_.empty()) at = skip_empty_lines(bytes);
+    if (state_ == State::head && at < bytes.size()) at += read_head(bytes.substr(at));
+    while (state_ == State::body && at < bytes.size())
+      at += parser_->data_left() > 0 ? read_data(bytes.substr(at)) : read_line(bytes.substr(at));
+    return at;
+  }
+
+  void end() {
+    if (state_ == State::body) fail({400, "the request ends within its body"});
+    if (state_ == State::head && has_begun()) fail({400, "the request ends within its head"});
+  }
+
+  State state() const { return state_; }
+  bool has_begun() const { return state_ != State::head || !kept_.empty(); }
+  bool is_head() const { return is_head_; }
+
+  bool expects_continue() const {
+    return state_ == State::body && parser_->fields().expects_continue();
+  }
+
+  uint64_t body_bytes() {
+    if (state_ != State::body) return 0;
+    return parser_->fields().length().value_or(parser_->request().body.size());
+  }
+
+  const HttpError& error() const {
+    FLOW_CHECK(state_ == State::failed);
+    return error_;
+  }
+
+  HttpRequest take() {
+    FLOW_CHECK(state_ == State::whole);
+    HttpRequest request = std::move(parser_->request());
+    parser_.emplace(rules_);
+    state_ = State::head;
+    kept_.clear();
+    kept_.shrink_to_fit();  // an idle connection needs no memory
+    line_ = empty_lines_ = extensions_ = 0;
+    is_head_ = is_after_data_ = false;
+    return request;
+  }
+
+ private:
+  /// A client may send an empty line too many after its request before (RFC 9112, section 2.2).
+  size_t skip_empty_lines(std::string_view bytes) {
+    size_t at = 0;
+    for (; at < bytes.size() && empty_lines_ <= kEmptyLinesMax; at++) {
+      if (bytes[at] != (line_ == 0 ? '\r' : '\n')) break;
+      line_ = 1 - line_;
+      if (line_ == 0) empty_lines_++;
+    }
+    if (empty_lines_ > kEmptyLinesMax)
+      fail({400, fmt::format("more than {} empty lines come before the request", kEmptyLinesMax)});
+    else if (at < bytes.size() && line_ == 1)
+      fail(broken_line_end());
+    return at;
+  }
+
+  /// Gives Beast the head once it is whole. Usually `bytes` have all of it, and none is copied.
+  size_t read_head(std::string_view bytes) {
+    size_t end = 0;
+    bool is_whole = false;
+    std::optional<HttpError> error = find_end(bytes, end, is_whole);
+    if (!is_whole || error || !kept_.empty()) kept_.append(bytes.substr(0, end));
+    std::string_view text = kept_.empty() ? bytes.substr(0, end) : std::string_view(kept_);
+    is_head_ = text.starts_with("HEAD ");
+    if (!error && is_whole) {
+      parser_->parse(text);
+      error = parser_->error();
+      state_ = parser_->is_done() ? State::whole : State::body;
+      kept_.clear();
+    }
+    if (error) fail(*error);
+    return end;
+  }
+
+  /// Finds the end of the head, or how far `bytes` belong to it. Checks that lines end with CR LF
+  /// and are not folded.
+  std::optional<HttpError> find_end(std::string_view bytes, size_t& end, bool& is_whole) {
+    const size_t size = std::min(bytes.size(), kHeadBytesMax - kept_.size());
+    while (end < size) {
+      // At once: this may be a client that speaks TLS, and waits.
+      if (end == 0 && kept_.empty() && !is_graphic(bytes[0])) return broken_request_line();
+      if (line_ == 0 && is_blank(bytes[end])) return folded();
+      size_t begin = end;
+      end = std::min(bytes.substr(0, size).find('\n', begin), size - 1) + 1;
+      line_ += end - begin;
+      if (bytes[end - 1] != '\n') break;
+      char before = end > 1 ? bytes[end - 2] : kept_.empty() ? '\0' : kept_.back();
+      if (before != '\r') return broken_line_end();
+      is_whole = std::exchange(line_, 0) == 2;
+      if (is_whole) return {};
+    }
+    if (kept_.size() + end < kHeadBytesMax) return {};
+    return HttpError{431, fmt::format("the head is larger than {} bytes", kHeadBytesMax)};
+  }
+
+  size_t read_data(std::string_view bytes) {
+    std::string_view data = bytes.substr(0, parser_->data_left());
+    parser_->parse(data);
+    is_after_data_ = parser_->fields().is_chunked();
+    end_part();
+    return data.size();
+  }
+
+  /// Beast gets the end of a chunk's data together with the next size, and the last size together
+  /// with the trailers: kept_ has the lines that it does not accept alone.
+  size_t read_line(std::string_view bytes) {
+    bytes = bytes.substr(0, kChunkLineMax - line_);
+    size_t newline = bytes.find('\n');
+    bytes = bytes.substr(0, newline == std::string_view::npos ? newline : newline + 1);
+    kept_.append(bytes);
+    line_ += bytes.size();
+    std::string_view line = std::string_view(kept_).substr(kept_.size() - line_);
+    if (newline == std::string_view::npos) {
+      if (line_ == kChunkLineMax) fail(broken_chunks());
+      return bytes.size();
+    }
+    bool is_first = kept_.size() - line_ <= 2;  // else a trailer
+    bool is_good = line.ends_with("\r\n") && is_printable(line.substr(0, line_ - 2)) &&
+                   (is_after_data_ ? line_ == 2
+                    : is_first     ? begins_with_size(line)
+                                   : true) &&
+                   !is_blank(line[0]) && kept_.size() <= kTrailersMax;
+    line_ = 0;
+    is_after_data_ = false;
+    if (!is_good)
+      fail(broken_chunks());
+    else if (parser_->parse(kept_))
+      end_lines();
+    return bytes.size();
+  }
+
+  void end_lines() {
+    extensions_ += kept_.size() - std::min(kept_.size(), kChunkHead);
+    kept_.clear();
+    if (!parser_->is_done() && extensions_ > kExtensionsMax)
+      fail({400, fmt::format("the heads of the chunks have more than {} bytes of extensions",
+                             kExtensionsMax)});
+    else
+      end_part();
+  }
+
+  void end_part() {
+    if (parser_->error())
+      fail(*parser_->error());
+    else if (parser_->is_done())
+      state_ = State::whole;
+  }
+
+  void fail(HttpError error) {
+    state_ = State::failed;
+    error_ = std::move(error);
+    parser_.reset();
+    kept_.clear();
+    kept_.shrink_to_fit();
+  }
+
+  static HttpError folded() {
+    return {400, "a header is not in one line: the next line begins with a space"};
+  }
+
+  const HttpRules& rules_;
+  State state_ = State::head;
+  HttpError error_;
+  std::optional<RequestParser> parser_;
+  std::string kept_;        // the begin of the head, or lines of the framing of the body
+  size_t line_ = 0;         // bytes of the current line
+  size_t empty_lines_ = 0;  // before the request
+  size_t extensions_ = 0;   // bytes
+  bool is_head_ = false, is_after_data_ = false;
+};
+
+HttpRequestReader::HttpRequestReader(const HttpRules& rules)
+    : impl_(std::make_unique<Impl>(rules)) {}
+HttpRequestReader::~HttpRequestReader() = default;
+HttpRequestReader::HttpRequestReader(HttpRequestReader&&) noexcept = default;
+HttpRequestReader& HttpRequestReader::operator=(HttpRequestReader&&) noexcept = default;
+
+size_t HttpRequestReader::read(std::string_view bytes) { return impl_->read(bytes); }
+void HttpRequestReader::end() { impl_->end(); }
+HttpRequestReader::State HttpRequestReader::state() const { return impl_->state(); }
+bool HttpRequestReader::has_begun() const { return impl_->has_begun(); }
+bool HttpRequestReader::expects_continue() const { return impl_->expects_continue(); }
+uint64_t HttpRequestReader::body_bytes() const { return impl_->body_bytes(); }
+const HttpError& HttpRequestReader::error() const { return impl_->error(); }
+bool HttpRequestReader::is_head() const { return impl_->is_head(); }
+HttpRequest HttpRequestReader::take() { return impl_->take(); }
+
+}  // namespace flow

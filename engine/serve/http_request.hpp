@@ -1,0 +1,91 @@
+// Reads HTTP/1.1 requests from the bytes of a connection, one after another. It is strict, because
+// a proxy in front of it may read the same bytes in another way (request smuggling). Pure: it knows
+// neither sockets nor clocks.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace flow {
+
+constexpr size_t kHeadBytesMax = 16 * 1024;
+constexpr size_t kTargetBytesMax = 4 * 1024;
+
+/// Why a request is rejected. Its connection is closed after the response.
+struct HttpError {
+  int status = 0;
+  std::string message;
+  std::string allow = {};  // for status 405
+};
+
+/// The methods of a path, as in `Allow`; empty for an unknown path.
+using Methods = std::string_view (*)(std::string_view path);
+
+struct HttpRules {
+  uint64_t body_max = 64u << 20;  // bytes
+  Methods methods = nullptr;
+  /// Names that `Host` and `Origin` may have besides addresses, `localhost` and names without a
+  /// dot. In lower case.
+  std::vector<std::string> hosts = {};
+  /// Whether a request to the path with this Authorization is permitted; else it gets 401 before
+  /// its body is read. Without a function all are.
+  std::function<bool(std::string_view path, std::string_view authorization)> authorize = {};
+};
+
+/// A whole request. Header fields that the server does not use are dropped.
+struct HttpRequest {
+  std::string method, path, query;  // `query` is without `?`
+  std::string body;
+  bool close = false;  // the connection is closed after the response
+  std::string accept_encoding, content_type;
+  std::string content_encoding;  // `gzip`, `deflate` or empty
+  std::string timeout;           // X-Request-Timeout
+  std::string traceparent;       // https://www.w3.org/TR/trace-context/
+  std::string authorization;
+  /// Inference-Header-Content-Length: the JSON at the begin of the body, in bytes.
+  std::optional<uint64_t> json_bytes;
+
+  bool operator==(const HttpRequest&) const = default;
+};
+
+class HttpRequestReader {
+ public:
+  enum class State { head, body, whole, failed };
+
+  /// `rules` must outlive the reader.
+  explicit HttpRequestReader(const HttpRules& rules);
+  ~HttpRequestReader();
+  HttpRequestReader(HttpRequestReader&&) noexcept;
+  HttpRequestReader& operator=(HttpRequestReader&&) noexcept;
+
+  /// Reads `bytes` up to the end of the request, and returns how many it took. The caller gives
+  /// the rest again after take(). Takes nothing in the states whole and failed.
+  size_t read(std::string_view bytes);
+  /// The client sends no more bytes: a request that has begun and is incomplete fails.
+  void end();
+
+  State state() const;
+  /// Whether a byte of the request has arrived. Empty lines before a request do not count; there
+  /// may be a few.
+  bool has_begun() const;
+  /// Whether the client waits for `100 Continue` before it sends the body. For state body.
+  bool expects_continue() const;
+  /// The body as announced; if it is chunked, as far as it has arrived. In bytes, for state body.
+  uint64_t body_bytes() const;
+  /// For state failed.
+  const HttpError& error() const;
+  /// Whether the method is HEAD: an error has no body then.
+  bool is_head() const;
+  /// For state whole. The next request may be read then.
+  HttpRequest take();
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace flow

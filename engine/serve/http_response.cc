@@ -1,0 +1,75 @@
+#include "engine/serve/http_response.hpp"
+
+#include <fmt/format.h>
+
+#include <iterator>
+
+#include "engine/value/utf8.hpp"
+#include "flow/value.hpp"
+
+namespace flow {
+
+namespace {
+
+const char* reason_of(int status) {
+  switch (status) {
+    case 200:
+      return "OK";
+    case 400:
+      return "Bad Request";
+    case 401:
+      return "Unauthorized";
+    case 403:
+      return "Forbidden";
+    case 404:
+      return "Not Found";
+    case 405:
+      return "Method Not Allowed";
+    case 408:
+      return "Request Timeout";
+    case 411:
+      return "Length Required";
+    case 413:
+      return "Payload Too Large";
+    case 414:
+      return "URI Too Long";
+    case 415:
+      return "Unsupported Media Type";
+    case 417:
+      return "Expectation Failed";
+    case 429:
+      return "Too Many Requests";
+    case 431:
+      return "Request Header Fields Too Large";
+    case 500:
+      return "Internal Server Error";
+    case 501:
+      return "Not Implemented";
+    case 503:
+      return "Service Unavailable";
+    case 504:
+      return "Gateway Timeout";
+    case 505:
+      return "HTTP Version Not Supported";
+    default:
+      return "Unknown";
+  }
+}
+
+}  // namespace
+
+HttpResponse error_response(int status, std::string_view message) {
+  return {.status = status,
+          .body = "{\"error\":" + to_json(Value(to_utf8(std::string(message)))) + "}"};
+}
+
+std::string response_head(const HttpResponse& response, bool closes) {
+  std::string head;
+  fmt::format_to(std::back_inserter(head),
+                 "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\n{}{}\r\n",
+                 response.status, reason_of(response.status), response.content_type,
+                 response.body.size(), response.fields, closes ? "Connection: close\r\n" : "");
+  return head;
+}
+
+}  // namespace flow

@@ -1,0 +1,240 @@
+// The loop over the numbers of a request. It reads the text once and writes each number to its
+// place in the tensor: a document in between would cost most of the time and several times the
+// memory.
+#include "engine/serve/oip_data.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+
+#include "engine/serve/json_fault.hpp"
+#include "engine/serve/json_number.hpp"
+#include "engine/value/utf8.hpp"
+
+namespace flow {
+namespace {
+
+constexpr size_t kNestingMax = 64;
+
+const char* skip_space(const char* at) {
+  while (is_json_space(*at)) at++;
+  return at;
+}
+
+bool is_name(const char* at, std::string_view name) {
+  return std::memcmp(at, name.data(), name.size()) == 0 && is_json_delimiter(at[name.size()]);
+}
+
+// Each element type reads one value; null if the text is none of its values.
+
+struct BooleanElement {
+  using Type = uint8_t;
+  const char* read(const char* at, Type& value) const {
+    value = *at == 't';
+    if (is_name(at, "true")) return at + 4;
+    return is_name(at, "false") ? at + 5 : nullptr;
+  }
+};
+
+template <typename T>
+struct IntegerElement {
+  using Type = T;
+  int64_t min, max;
+  const char* read(const char* at, Type& value) const {
+    constexpr uint64_t kMost = std::numeric_limits<int64_t>::max();
+    JsonNumber number = read_json_number(at);
+    bool fits = number.is_whole && !number.is_long && number.digits <= kMost + number.is_negative;
+    if (!fits) return nullptr;
+    auto whole = static_cast<int64_t>(number.is_negative ? 0 - number.digits : number.digits);
+    if (whole < min || whole > max) return nullptr;
+    value = static_cast<T>(whole);
+    return number.end;
+  }
+};
+
+struct FloatElement {
+  using Type = float;
+  const char* read(const char* at, Type& value) const {
+    JsonNumber number = read_json_number(at);
+    if (number.end == nullptr) return nullptr;
+    value = nearest_float(number);
+    return std::isfinite(value) ? number.end : nullptr;
+  }
+};
+
+struct DoubleElement {
+  using Type = double;
+  const char* read(const char* at, Type& value) const {
+    JsonNumber number = read_json_number(at);
+    if (number.end == nullptr) return nullptr;
+    value = nearest_double(number);
+    return std::isfinite(value) ? number.end : nullptr;
+  }
+};
+
+struct SmallFloatElement {
+  using Type = uint16_t;
+  uint16_t (*nearest)(double);
+  uint16_t infinity;
+  const char* read(const char* at, Type& value) const {
+    JsonNumber number = read_json_number(at);
+    if (number.end == nullptr) return nullptr;
+    value = nearest(nearest_double(number));
+    return (value & 0x7fff) == infinity ? nullptr : number.end;
+  }
+};
+
+class ArrayReader {
+ public:
+  ArrayReader(const InputHead& input, std::string_view json, std::string_view data)
+      : input_(input), json_(json), data_(data) {}
+
+  template <typename Element>
+  Result<Bytes> read(const Element& element);
+
+ private:
+  Error syntax(const char* at) const {
+    return json_fault(json_, at, "this is not a value, a comma or the end of the array");
+  }
+  /// `at` has no value of the element's type.
+  Error fault(const char* at) const;
+  std::string shown(const char* at) const;
+  std::string place() const;
+
+  const InputHead& input_;
+  std::string_view json_, data_;
+  std::array<size_t, kNestingMax> index_;  // of the current item, in each open array
+  size_t depth_ = 0;
+};
+
+template <typename Element>
+Result<Bytes> ArrayReader::read(const Element& element) {
+  using Type = typename Element::Type;
+  // Each element takes two characters or more: a shape that promises more gets no memory.
+  size_t room = input_.count <= data_.size() / 2 ? input_.count : 0;
+  auto bytes = std::make_shared<std::string>(room * sizeof(Type), '\0');
+  char* out = bytes->data();
+  size_t count = 0;
+  const char* at = data_.data();
+  do {
+    at = skip_space(at);
+    if (*at == '[') {
+      if (depth_ == kNestingMax)
+        return user_error(fmt::format("{}.data of `{}` is nested deeper than {}", input_.place,
+                                      input_.name, kNestingMax));
+      index_[depth_++] = 0;
+      at = skip_space(at + 1);
+      if (*at != ']') continue;
+    } else {
+      Type value;
+      const char* end = element.read(at, value);
+      if (end == nullptr) return fault(at);
+      if (count < room) std::memcpy(out + count * sizeof value, &value, sizeof value);
+      count++;
+      at = skip_space(end);
+    }
+    while (depth_ > 0 && *at == ']') {
+      at = skip_space(at + 1);
+      depth_--;
+    }
+    if (depth_ == 0) break;
+    if (*at != ',') return syntax(at);
+    index_[depth_ - 1]++;
+    at++;
+  } while (true);
+  if (count != input_.count)
+    return user_error(fmt::format("{}.data has {} values, its shape needs {}", input_.place, count,
+                                  input_.count));
+  return Bytes(std::move(bytes));
+}
+
+Error ArrayReader::fault(const char* at) const {
+  bool is_value = *at == '"' || *at == '{' || is_name(at, "true") || is_name(at, "false") ||
+                  is_name(at, "null") || read_json_number(at).end != nullptr;
+  if (!is_value) return syntax(at);
+  return user_error(fmt::format("{} of `{}` is {}, but {} holds {}", place(), input_.name,
+                                shown(at), input_.datatype->name, input_.datatype->values));
+}
+
+std::string ArrayReader::shown(const char* at) const {
+  constexpr size_t kShown = 40;
+  JsonNumber number = read_json_number(at);
+  if (number.end != nullptr && !number.is_whole)
+    if (double value = nearest_double(number); std::isfinite(value))
+      return fmt::format("{}", value);
+  if (*at == '{') return "an object";
+  std::string_view text = data_.substr(static_cast<size_t>(at - data_.data()));
+  size_t size = 0;
+  if (*at == '"') {
+    for (size = 1; size < text.size() && text[size] != '"'; size++) size += text[size] == '\\';
+    size++;
+  } else {
+    while (size < text.size() && !is_json_delimiter(text[size])) size++;
+  }
+  return to_line(text.substr(0, std::min(size, kShown)));
+}
+
+std::string ArrayReader::place() const {
+  std::string place = input_.place + ".data";
+  for (size_t i = 0; i < depth_; i++) place += fmt::format("[{}]", index_[i]);
+  return place;
+}
+
+template <typename T>
+Status check_elements(const InputHead& input, std::string_view data) {
+  for (size_t i = 0; i < data.size() / sizeof(T); i++) {
+    T value;
+    std::memcpy(&value, data.data() + i * sizeof value, sizeof value);
+    if (value > static_cast<uint64_t>(input.datatype->max))
+      return user_error(fmt::format("{}.data[{}] of `{}` is {}, but {} holds {}", input.place, i,
+                                    input.name, value, input.datatype->name,
+                                    input.datatype->values));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Bytes> read_json_data(const InputHead& input, std::string_view json, std::string_view data) {
+  constexpr uint16_t kHalfInfinity = 0x7c00, kBfloatInfinity = 0x7f80;
+  ArrayReader reader(input, json, data);
+  const Datatype& type = *input.datatype;
+  switch (type.dtype) {
+    case DType::boolean:
+      return reader.read(BooleanElement{});
+    case DType::u8:
+      return reader.read(IntegerElement<uint8_t>{type.min, type.max});
+    case DType::i32:
+      return reader.read(IntegerElement<int32_t>{type.min, type.max});
+    case DType::i64:
+      return reader.read(IntegerElement<int64_t>{type.min, type.max});
+    case DType::f16:
+      return reader.read(SmallFloatElement{nearest_half, kHalfInfinity});
+    case DType::bf16:
+      return reader.read(SmallFloatElement{nearest_bfloat, kBfloatInfinity});
+    case DType::f32:
+      return reader.read(FloatElement{});
+    case DType::f64:
+      return reader.read(DoubleElement{});
+  }
+  return user_error(input.place + ".datatype is unknown");
+}
+
+Result<Bytes> read_binary_data(const InputHead& input, const Bytes& data) {
+  const Datatype& type = *input.datatype;
+  size_t needed = input.count * type.bytes;
+  if (data->size() != needed)
+    return user_error(
+        fmt::format("{}.parameters.binary_data_size is {}, its shape and datatype need {} bytes",
+                    input.place, data->size(), needed));
+  // Of the other types, each element is a value of the tensor.
+  if (type.kind == Datatype::Kind::boolean) FLOW_TRY(check_elements<uint8_t>(input, *data));
+  if (type.name == "UINT64") FLOW_TRY(check_elements<uint64_t>(input, *data));
+  return widen(type, data);
+}
+
+}  // namespace flow

@@ -1,0 +1,29 @@
+// The data of one input: from JSON or binary data to the bytes of a tensor.
+#pragma once
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "engine/serve/oip_datatypes.hpp"
+#include "flow/bytes.hpp"
+#include "flow/result.hpp"
+
+namespace flow {
+
+/// More elements than this are an error.
+constexpr size_t kElementsMax = 64u << 20;
+
+struct InputHead {
+  std::string place;  // "inputs[0]"
+  std::string name;
+  const Datatype* datatype = nullptr;
+  size_t count = 0;  // of elements, as the shape says
+};
+
+/// Reads a flat or nested array, whose nesting need not be that of the shape. `data` is the part of
+/// `json` that begins with the array; `json` is padded.
+Result<Bytes> read_json_data(const InputHead& input, std::string_view json, std::string_view data);
+/// Shares `data` if the tensor has the same elements.
+Result<Bytes> read_binary_data(const InputHead& input, const Bytes& data);
+
+}  // namespace flow

@@ -1,0 +1,299 @@
+// Requests of the Open Inference Protocol. simdjson finds the fields; oip_data.cc reads the
+// numbers. Of fields that the protocol does not define only the syntax is checked.
+#include <fmt/format.h>
+#include <simdjson.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "engine/serve/json_fault.hpp"
+#include "engine/serve/json_fields.hpp"
+#include "engine/serve/oip.hpp"
+#include "engine/serve/oip_data.hpp"
+#include "engine/value/utf8.hpp"
+
+namespace flow {
+
+namespace {
+
+namespace ondemand = simdjson::ondemand;
+
+constexpr size_t kDimensionsMax = 8;
+constexpr size_t kInputsMax = 64;
+constexpr size_t kOutputsMax = 64;
+constexpr size_t kShownMax = 40;  // bytes of a text in an error
+
+static_assert(kBodyPadding >= simdjson::SIMDJSON_PADDING);
+
+struct InputFields {
+  std::optional<std::string> name, datatype;
+  std::optional<std::vector<int64_t>> shape;
+  std::string_view data;  // from its bracket on; empty: not given
+  std::optional<uint64_t> binary_size;
+};
+
+struct OutputFields {
+  std::optional<std::string> name;
+  std::optional<bool> is_binary;
+};
+
+template <typename T>
+Status set(std::optional<T>& field, Result<T> value) {
+  FLOW_TRY(value);
+  field = std::move(*value);
+  return {};
+}
+
+Error missing(const std::string& field) { return user_error(field + " is missing"); }
+
+class RequestReader {
+ public:
+  RequestReader(std::shared_ptr<const std::string> body, std::optional<uint64_t> json_bytes)
+      : body_(std::move(body)),
+        json_(std::string_view(*body_).substr(0, json_bytes.value_or(body_->size()))),
+        fields_(json_),
+        binary_at_(json_.size()),
+        has_json_bytes_(json_bytes.has_value()) {}
+
+  Result<InferRequest> read(ondemand::document& document);
+
+ private:
+  Status read_body(ondemand::value value);
+  Status read_input(const std::string& place, ondemand::value value);
+  Status read_output(const std::string& place, ondemand::value value);
+  Status add_input(const std::string& place, const InputFields& fields);
+  Result<Bytes> take_binary(const InputHead& input, uint64_t size);
+
+  std::shared_ptr<const std::string> body_;
+  std::string_view json_;
+  JsonFields fields_;
+  size_t binary_at_;  // in the body
+  bool has_json_bytes_;
+  std::optional<std::string> id_;
+  std::optional<bool> are_outputs_binary_;
+  std::vector<OutputFields> outputs_;
+  InferRequest request_;
+};
+
+// The number of elements; also a shape without any must not overflow in a product.
+Result<size_t> element_count(const std::string& place, const std::vector<int64_t>& shape) {
+  constexpr uint64_t kProductMax = uint64_t{1} << 62;
+  bool is_empty = std::ranges::find(shape, 0) != shape.end();
+  uint64_t product = 1, max = is_empty ? kProductMax : kElementsMax;
+  for (int64_t extent : shape) {
+    auto factor = static_cast<uint64_t>(std::max<int64_t>(extent, 1));
+    if (product > max / factor)
+      return user_error(fmt::format("{}.shape is larger than a request may be ({} elements)", place,
+                                    kElementsMax));
+    product *= factor;
+  }
+  return is_empty ? 0 : static_cast<size_t>(product);
+}
+
+Status RequestReader::read_input(const std::string& place, ondemand::value value) {
+  constexpr std::array<std::string_view, 5> kKnown = {"name", "datatype", "shape", "data",
+                                                      "parameters"};
+  InputFields fields;
+  FLOW_TRY(fields_.read(value, place, kKnown, [&](size_t index, ondemand::value field) -> Status {
+    std::string name = fmt::format("{}.{}", place, kKnown[index]);
+    switch (index) {
+      case 0:
+        return set(fields.name, fields_.text(field, name));
+      case 1:
+        return set(fields.datatype, fields_.text(field, name));
+      case 2:
+        fields.shape.emplace();
+        return fields_.read_items(
+            field, name, kDimensionsMax,
+            [&](const std::string& item_place, ondemand::value item) -> Status {
+              auto extent = fields_.count(item, item_place, kElementsMax);
+              FLOW_TRY(extent);
+              fields.shape->push_back(static_cast<int64_t>(*extent));
+              return {};
+            });
+      case 3:
+        if (field.type() == JsonFields::Type::array) {
+          ondemand::array array = field.get_array();
+          fields.data = array.raw_json();
+          return {};
+        }
+        FLOW_TRY(fields_.check(field));
+        return user_error(name + " is not an array");
+      default:
+        return fields_.read_one(field, name, "binary_data_size", [&](ondemand::value size) {
+          return set(fields.binary_size,
+                     fields_.count(size, name + ".binary_data_size", body_->size()));
+        });
+    }
+  }));
+  return add_input(place, fields);
+}
+
+Status RequestReader::add_input(const std::string& place, const InputFields& fields) {
+  if (!fields.name) return missing(place + ".name");
+  if (!fields.datatype) return missing(place + ".datatype");
+  if (!fields.shape) return missing(place + ".shape");
+  bool is_json = !fields.data.empty();
+  if (!is_json && !fields.binary_size) return missing(place + ".data");
+  if (is_json && fields.binary_size)
+    return user_error(place + " has both `data` and `parameters.binary_data_size`");
+  InputHead head{place, *fields.name, find_datatype(*fields.datatype), 0};
+  if (*fields.datatype == "BYTES")
+    return user_error(place +
+                      ".datatype `BYTES` is not supported, because tensors hold numbers: send the "
+                      "bytes of a text as UINT8");
+  if (head.datatype == nullptr)
+    return user_error(fmt::format("{}.datatype `{}` is not one of {}", place,
+                                  cut_text(*fields.datatype, kShownMax), datatype_names()));
+  auto count = element_count(place, *fields.shape);
+  FLOW_TRY(count);
+  head.count = *count;
+  if (request_.inputs.contains(head.name))
+    return user_error(fmt::format("two inputs are named `{}`", head.name));
+  auto data =
+      is_json ? read_json_data(head, json_, fields.data) : take_binary(head, *fields.binary_size);
+  FLOW_TRY(data);
+  Tensor tensor;
+  tensor.dtype = head.datatype->dtype;
+  tensor.shape = *fields.shape;
+  tensor.data = std::move(*data);
+  request_.inputs.emplace(head.name, std::move(tensor));
+  return {};
+}
+
+Result<Bytes> RequestReader::take_binary(const InputHead& input, uint64_t size) {
+  std::string field = input.place + ".parameters.binary_data_size";
+  if (!has_json_bytes_)
+    return user_error(field + " needs the header field `Inference-Header-Content-Length`");
+  size_t left = body_->size() - binary_at_;
+  if (size > left)
+    return user_error(
+        fmt::format("{} is {}, but only {} bytes of the body are left for it", field, size, left));
+  auto data = read_binary_data(input, Bytes(body_).part(binary_at_, size));
+  binary_at_ += size;
+  return data;
+}
+
+Status RequestReader::read_output(const std::string& place, ondemand::value value) {
+  constexpr std::array<std::string_view, 2> kKnown = {"name", "parameters"};
+  constexpr std::array<std::string_view, 2> kParameters = {"binary_data", "classification"};
+  OutputFields fields;
+  FLOW_TRY(fields_.read(value, place, kKnown, [&](size_t index, ondemand::value field) -> Status {
+    std::string name = fmt::format("{}.{}", place, kKnown[index]);
+    if (index == 0) return set(fields.name, fields_.text(field, name));
+    return fields_.read(
+        field, name, kParameters, [&](size_t parameter, ondemand::value item) -> Status {
+          std::string item_name = fmt::format("{}.{}", name, kParameters[parameter]);
+          if (parameter == 0) return set(fields.is_binary, fields_.boolean(item, item_name));
+          FLOW_TRY(fields_.check(item));
+          return user_error(item_name +
+                            " is not supported: ask for the output itself, and "
+                            "choose the largest of its values");
+        });
+  }));
+  if (!fields.name) return missing(place + ".name");
+  for (const OutputFields& other : outputs_)
+    if (other.name == fields.name)
+      return user_error(fmt::format("two outputs are named `{}`", *fields.name));
+  outputs_.push_back(std::move(fields));
+  return {};
+}
+
+Status RequestReader::read_body(ondemand::value value) {
+  constexpr std::array<std::string_view, 4> kKnown = {"id", "inputs", "outputs", "parameters"};
+  return fields_.read(
+      value, "the body", kKnown, [&](size_t index, ondemand::value field) -> Status {
+        switch (index) {
+          case 0:
+            return set(id_, fields_.text(field, "id"));
+          case 1:
+            return fields_.read_items(
+                field, "inputs", kInputsMax,
+                [&](const auto& place, auto item) { return read_input(place, item); });
+          case 2:
+            return fields_.read_items(
+                field, "outputs", kOutputsMax,
+                [&](const auto& place, auto item) { return read_output(place, item); });
+          default:
+            return fields_.read_one(
+                field, "parameters", "binary_data_output", [&](ondemand::value item) {
+                  return set(are_outputs_binary_,
+                             fields_.boolean(item, "parameters.binary_data_output"));
+                });
+        }
+      });
+}
+
+Result<InferRequest> RequestReader::read(ondemand::document& document) {
+  size_t last = json_.find_last_not_of(" \n\r\t");
+  char first = json_[json_.find_first_not_of(" \n\r\t")];
+  bool is_closed = (first != '{' || json_[last] == '}') && (first != '[' || json_[last] == ']');
+  if (!is_closed) return json_fault(json_, json_.data() + last + 1, "its end is missing");
+  Status status;
+  if (document.is_scalar()) {
+    constexpr size_t kCheckedMax = 1024;
+    auto scalar = from_json(json_.substr(0, kCheckedMax));
+    if (json_.size() <= kCheckedMax && !scalar.ok()) return json_fault(json_, nullptr, "");
+    return user_error("the body is not an object with `inputs`");
+  } else if (document.type() == JsonFields::Type::array) {
+    status = fields_.check(document.get_value());
+  } else {
+    status = read_body(document.get_value());
+  }
+  FLOW_TRY(status);
+  const char* rest = nullptr;
+  if (document.current_location().get(rest) == simdjson::SUCCESS)
+    return json_fault(json_, rest, "the JSON is followed by other text");
+  if (request_.inputs.empty()) return user_error("the body has no `inputs`");
+  if (binary_at_ != body_->size())
+    return user_error(
+        fmt::format("{} bytes follow the data of the last input", body_->size() - binary_at_));
+  request_.id = id_.value_or("");
+  request_.are_outputs_binary = are_outputs_binary_.value_or(false);
+  for (OutputFields& output : outputs_)
+    request_.outputs.push_back(
+        {std::move(*output.name), output.is_binary.value_or(request_.are_outputs_binary)});
+  return std::move(request_);
+}
+
+Result<InferRequest> parse(simdjson::ondemand::parser& parser,
+                           const std::shared_ptr<const std::string>& body,
+                           std::optional<uint64_t> json_bytes) {
+  std::string_view json = std::string_view(*body).substr(0, json_bytes.value_or(body->size()));
+  ondemand::document document;
+  bool is_begun = false;
+  try {
+    document = parser.iterate(
+        simdjson::padded_string_view(json, json.size() + simdjson::SIMDJSON_PADDING));
+    is_begun = true;
+    return RequestReader(body, json_bytes).read(document);
+  } catch (const simdjson::simdjson_error& error) {
+    const char* at = nullptr;
+    bool is_there = is_begun && document.current_location().get(at) == simdjson::SUCCESS;
+    if (!is_there) at = nullptr;
+    return json_fault(json, at, simdjson::error_message(error.error()));
+  }
+}
+
+}  // namespace
+
+Result<InferRequest> parse_infer_request(std::string body, std::optional<uint64_t> json_bytes) {
+  constexpr size_t kParserBytesMax = 4u << 20;  // a parser's memory is some times this
+  size_t size = json_bytes.value_or(body.size());
+  if (size > body.size())
+    return user_error(
+        fmt::format("the header field `Inference-Header-Content-Length` is {}, but the body has {} "
+                    "bytes",
+                    size, body.size()));
+  auto shared = std::make_shared<std::string>(std::move(body));
+  shared->reserve(size + kBodyPadding);
+  thread_local ondemand::parser parser;
+  auto request = parse(parser, shared, json_bytes);
+  if (size > kParserBytesMax) parser = ondemand::parser();
+  return request;
+}
+
+}  // namespace flow

@@ -1,0 +1,185 @@
+// Responses of the Open Inference Protocol. Numbers are printed as fmt prints them: the shortest
+// text that gives the same number again.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+
+#include "engine/serve/oip.hpp"
+#include "engine/serve/oip_datatypes.hpp"
+#include "engine/value/utf8.hpp"
+
+namespace flow {
+
+namespace {
+
+constexpr size_t kNumberMax = 32;  // characters of a number
+
+template <typename T>
+char* print(char* at, T value) {
+  return std::to_chars(at, at + kNumberMax, value).ptr;
+}
+
+template <typename T>
+char* print_float(char* at, T value) {
+  constexpr T kWholeMax = 1 << 24, kFixedMin = T{1e-4}, kFixedMax = T{1e16};
+  T size = std::abs(value);
+  if (size < kWholeMax && (size > 0 || !std::signbit(value)))
+    if (auto whole = static_cast<int32_t>(value); static_cast<T>(whole) == value)
+      return print(at, whole);
+  bool is_fixed = size == 0 || (size >= kFixedMin && size < kFixedMax);
+  auto format = is_fixed ? std::chars_format::fixed : std::chars_format::scientific;
+  return std::to_chars(at, at + kNumberMax, value, format).ptr;
+}
+
+// Appends the elements with commas. Returns the index of one that JSON has no number for; else
+// their count.
+template <typename T, typename Print>
+size_t print_all(std::string& out, std::string_view bytes, const Print& print_one) {
+  constexpr size_t kBlock = 128;
+  char text[kBlock * (kNumberMax + 1)];
+  size_t count = bytes.size() / sizeof(T);
+  for (size_t begin = 0; begin < count; begin += kBlock) {
+    char* at = text;
+    size_t end = std::min(count, begin + kBlock);
+    for (size_t i = begin; i < end; i++) {
+      T value;
+      std::memcpy(&value, bytes.data() + i * sizeof value, sizeof value);
+      if (i > 0) *at++ = ',';
+      char* next = print_one(at, value);
+      if (next == nullptr) return i;
+      at = next;
+    }
+    out.append(text, static_cast<size_t>(at - text));
+  }
+  return count;
+}
+
+template <typename T>
+char* print_finite(char* at, T value) {
+  return std::isfinite(value) ? print_float(at, value) : nullptr;
+}
+
+char* print_boolean(char* at, uint8_t value) {
+  std::string_view text = value != 0 ? "true" : "false";
+  return std::copy(text.begin(), text.end(), at);
+}
+
+size_t print_elements(std::string& out, DType dtype, std::string_view bytes) {
+  switch (dtype) {
+    case DType::f32:
+      return print_all<float>(out, bytes, print_finite<float>);
+    case DType::f64:
+      return print_all<double>(out, bytes, print_finite<double>);
+    case DType::f16:
+      return print_all<uint16_t>(
+          out, bytes, [](char* at, uint16_t half) { return print_finite(at, half_value(half)); });
+    case DType::bf16:
+      return print_all<uint16_t>(
+          out, bytes, [](char* at, uint16_t bits) { return print_finite(at, bfloat_value(bits)); });
+    case DType::i64:
+      return print_all<int64_t>(out, bytes, print<int64_t>);
+    case DType::i32:
+      return print_all<int32_t>(out, bytes, print<int32_t>);
+    case DType::u8:
+      return print_all<uint8_t>(out, bytes, print<uint8_t>);
+    case DType::boolean:
+      return print_all<uint8_t>(out, bytes, print_boolean);
+  }
+  return 0;
+}
+
+double number_at(const Tensor& tensor, size_t index) {
+  const char* at = tensor.data->data() + index * dtype_size(tensor.dtype);
+  auto read = [&](auto value) {
+    std::memcpy(&value, at, sizeof value);
+    return value;
+  };
+  if (tensor.dtype == DType::f64) return read(double{});
+  if (tensor.dtype == DType::f16) return half_value(read(uint16_t{}));
+  if (tensor.dtype == DType::bf16) return bfloat_value(read(uint16_t{}));
+  return read(float{});
+}
+
+class ResponsePrinter {
+ public:
+  Status add(const std::string& name, const Tensor& tensor, bool is_binary);
+  InferResponse take();
+
+  std::string json;
+
+ private:
+  std::vector<const Tensor*> binary_;
+  size_t outputs_ = 0;
+};
+
+Status ResponsePrinter::add(const std::string& name, const Tensor& tensor, bool is_binary) {
+  char extent[kNumberMax];
+  if (outputs_++ > 0) json += ',';
+  json.append("{\"name\":").append(to_json(Value(name))).append(",\"datatype\":\"");
+  json.append(datatype_of(tensor.dtype).name).append("\",\"shape\":[");
+  for (size_t i = 0; i < tensor.shape.size(); i++) {
+    if (i > 0) json += ',';
+    json.append(extent, print(extent, tensor.shape[i]));
+  }
+  if (is_binary) {
+    json.append("],\"parameters\":{\"binary_data_size\":");
+    json.append(extent, print(extent, tensor.data->size())).append("}}");
+    binary_.push_back(&tensor);
+    return {};
+  }
+  json += "],\"data\":[";
+  size_t count = tensor.data->size() / dtype_size(tensor.dtype);
+  size_t printed = print_elements(json, tensor.dtype, *tensor.data);
+  if (printed < count)
+    return Error{ErrorKind::task,
+                 fmt::format("output `{}` holds {} at index {}, which JSON cannot represent",
+                             to_utf8(name), number_at(tensor, printed), printed)};
+  json += "]}";
+  return {};
+}
+
+InferResponse ResponsePrinter::take() {
+  json += "]}";
+  InferResponse response;
+  if (!binary_.empty()) response.json_bytes = json.size();
+  response.body = std::move(json);
+  size_t size = response.body.size();
+  for (const Tensor* tensor : binary_) size += tensor->data->size();
+  response.body.reserve(size);
+  for (const Tensor* tensor : binary_) response.body.append(*tensor->data);
+  return response;
+}
+
+Error no_output(const std::string& name, const Tensors& outputs) {
+  std::string listed;
+  for (const auto& [other, tensor] : outputs) {
+    listed += fmt::format("{}`{}`", listed.empty() ? "" : ", ", to_utf8(other));
+  }
+  return user_error(fmt::format("the model has no output `{}`: it has {}", name, listed));
+}
+
+}  // namespace
+
+Result<InferResponse> print_infer_response(const std::string& model, const InferRequest& request,
+                                           const Tensors& outputs) {
+  ResponsePrinter printer;
+  printer.json.append("{\"model_name\":").append(to_json(Value(model)));
+  printer.json.append(",\"model_version\":\"1\"");
+  if (!request.id.empty()) printer.json.append(",\"id\":").append(to_json(Value(request.id)));
+  printer.json.append(",\"outputs\":[");
+  if (request.outputs.empty()) {
+    for (const auto& [name, tensor] : outputs)
+      FLOW_TRY(printer.add(name, tensor, request.are_outputs_binary));
+  }
+  for (const RequestedOutput& requested : request.outputs) {
+    auto found = outputs.find(requested.name);
+    if (found == outputs.end()) return no_output(requested.name, outputs);
+    FLOW_TRY(printer.add(requested.name, found->second, requested.is_binary));
+  }
+  return printer.take();
+}
+
+}  // namespace flow

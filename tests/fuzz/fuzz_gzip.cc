@@ -1,0 +1,31 @@
+// A body with a Content-Encoding: it gives an error or at most as many bytes as permitted; what
+// gzip writes is read again.
+#include "engine/serve/gzip.hpp"
+
+namespace {
+
+constexpr size_t kMax = 256 * 1024;
+
+void decode(const char* encoding, std::string_view body) {
+  auto out = flow::decompress(encoding, body, kMax);
+  if (!out.ok()) {
+    FLOW_CHECK(out.error().kind == flow::ErrorKind::user && !out.error().message.empty());
+    return;
+  }
+  FLOW_CHECK(out->size() <= kMax);
+  auto same = flow::decompress(encoding, body, out->size());
+  FLOW_CHECK(same.ok() && *same == *out);
+  FLOW_CHECK(out->empty() || !flow::decompress(encoding, body, out->size() - 1).ok());
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  std::string_view text(reinterpret_cast<const char*>(data), size);
+  decode("gzip", text);
+  decode("deflate", text);
+  auto out = flow::decompress("gzip", flow::gzip(text), size);
+  FLOW_CHECK(out.ok() && *out == text);
+  FLOW_CHECK(!flow::accepts_gzip(text) || text.find_first_of("pP*") != std::string_view::npos);
+  return 0;
+}

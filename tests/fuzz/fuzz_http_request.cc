@@ -1,0 +1,109 @@
+// Bytes of a connection to a service: they give the same requests and the same error however they
+// are split, and a request that is printed again is read as the same request.
+#include <algorithm>
+
+#include "engine/serve/http_request.hpp"
+#include "flow/result.hpp"
+
+namespace {
+
+using flow::HttpRequest;
+using State = flow::HttpRequestReader::State;
+
+std::string_view methods_of(std::string_view path) {
+  return path.starts_with("/a") ? "POST" : path.starts_with("/b") ? "GET, HEAD" : "";
+}
+
+const flow::HttpRules kRules{64, methods_of, {"models.example"}};
+
+struct Conversation {
+  std::vector<HttpRequest> requests;
+  State state = State::head;
+  flow::HttpError error;
+  size_t taken = 0;  // bytes of whole requests
+
+  bool operator==(const Conversation& other) const {
+    return requests == other.requests && state == other.state && taken == other.taken &&
+           error.status == other.error.status && error.message == other.error.message &&
+           error.allow == other.error.allow;
+  }
+};
+
+void check(const HttpRequest& request) {
+  FLOW_CHECK(request.method == (request.path.starts_with("/a") ? "POST" : "GET") ||
+             (request.method == "HEAD" && request.path.starts_with("/b")));
+  FLOW_CHECK(request.body.size() <= kRules.body_max);
+  FLOW_CHECK(request.method == "POST" || request.body.empty());
+  FLOW_CHECK(request.json_bytes.value_or(0) <= request.body.size());
+  FLOW_CHECK(request.path.size() + request.query.size() <= flow::kTargetBytesMax);
+  const std::string& coding = request.content_encoding;
+  FLOW_CHECK(coding.empty() || coding == "gzip" || coding == "deflate");
+  // It is logged, and may be forwarded, as one line: no part of it may end that line.
+  for (const std::string* part :
+       {&request.path, &request.query, &request.accept_encoding, &request.content_type,
+        &request.timeout, &request.traceparent, &request.authorization})
+    FLOW_CHECK(part->find_first_of(std::string_view("\r\n\0", 3)) == std::string::npos);
+  FLOW_CHECK((request.path + request.query).find_first_of(" \t") == std::string::npos);
+}
+
+Conversation read(std::string_view text, size_t part) {
+  flow::HttpRequestReader reader(kRules);
+  Conversation all;
+  for (size_t at = 0; at < text.size();) {
+    std::string_view bytes = text.substr(at, part);
+    size_t taken = reader.read(bytes);
+    FLOW_CHECK(taken <= bytes.size());
+    at += taken;
+    all.state = reader.state();
+    if (all.state == State::failed) {
+      all.error = reader.error();
+      FLOW_CHECK(all.error.status >= 400 && all.error.status < 600 && !all.error.message.empty());
+      FLOW_CHECK((all.error.status == 405) == !all.error.allow.empty());
+      break;
+    }
+    if (all.state == State::whole) {
+      all.requests.push_back(reader.take());
+      check(all.requests.back());
+      all.taken = at;
+      all.state = reader.state();
+      FLOW_CHECK(all.state == State::head && !reader.has_begun());
+    } else {
+      FLOW_CHECK(taken == bytes.size());
+    }
+  }
+  return all;
+}
+
+std::string printed(const HttpRequest& request) {
+  std::string text = request.method + " " + request.path;
+  if (!request.query.empty()) text += "?" + request.query;
+  text += " HTTP/1.1\r\nHost: localhost\r\n";
+  auto add = [&](const char* name, const std::string& value) {
+    if (!value.empty()) text += std::string(name) + ": " + value + "\r\n";
+  };
+  add("Accept-Encoding", request.accept_encoding);
+  add("Content-Encoding", request.content_encoding);
+  add("Content-Type", request.content_type);
+  add("X-Request-Timeout", request.timeout);
+  add("traceparent", request.traceparent);
+  add("Authorization", request.authorization);
+  if (request.json_bytes)
+    add("Inference-Header-Content-Length", std::to_string(*request.json_bytes));
+  if (request.close) add("Connection", "close");
+  return text + "Content-Length: " + std::to_string(request.body.size()) + "\r\n\r\n" +
+         request.body;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  std::string_view text(reinterpret_cast<const char*>(data), size);
+  Conversation whole = read(text, std::max<size_t>(size, 1));
+  FLOW_CHECK(whole == read(text, 1));
+  FLOW_CHECK(whole == read(text, 2 + size % 13));
+  for (const HttpRequest& request : whole.requests) {
+    Conversation again = read(printed(request), SIZE_MAX);
+    FLOW_CHECK(again.requests.size() == 1 && again.requests[0] == request);
+  }
+  return 0;
+}

@@ -1,0 +1,63 @@
+// What a service counts, as Prometheus reads it.
+#include "engine/serve/service_metrics.hpp"
+
+#include <catch2/catch.hpp>
+
+using namespace flow;
+using std::chrono::microseconds;
+using std::chrono::seconds;
+
+TEST_CASE("counts of a service are printed in Prometheus' text format") {
+  ServiceMetrics metrics;
+  metrics.count_request(200, microseconds(500));
+  metrics.count_request(200, microseconds(501));
+  metrics.count_request(504, seconds(90));
+  metrics.count_batch(3);
+  metrics.count_batch(1);
+  CHECK(metrics.text("digits", {.queued = 7, .is_ready = true}) ==
+        R"(# HELP flow_service_requests_total Answered inference requests by HTTP status.
+# TYPE flow_service_requests_total counter
+flow_service_requests_total{model="digits",code="200"} 2
+flow_service_requests_total{model="digits",code="504"} 1
+# HELP flow_service_request_duration_seconds Time from the arrival of an inference request to its response.
+# TYPE flow_service_request_duration_seconds histogram
+flow_service_request_duration_seconds_bucket{model="digits",le="0.0005"} 1
+flow_service_request_duration_seconds_bucket{model="digits",le="0.001"} 2
+flow_service_request_duration_seconds_bucket{model="digits",le="0.0025"} 2
+flow_service_request_duration_seconds_bucket{model="digits",le="0.005"} 2
+flow_service_request_duration_seconds_bucket{model="digits",le="0.01"} 2
+flow_service_request_duration_seconds_bucket{model="digits",le="0.025"} 2
+flow_service_request_duration_seconds_bucket{model="digits",le="0.05"} 2
+flow_service_request_duration_seconds_bucket{model="digits",le="0.1"} 2
+flow_service_request_duration_seconds_bucket{model="digits",le="0.25"} 2
+flow_service_request_duration_seconds_bucket{model="digits",le="0.5"} 2
+flow_service_request_duration_seconds_bucket{model="digits",le="1"} 2
+flow_service_request_duration_seconds_bucket{model="digits",le="2.5"} 2
+flow_service_request_duration_seconds_bucket{model="digits",le="5"} 2
+flow_service_request_duration_seconds_bucket{model="digits",le="10"} 2
+flow_service_request_duration_seconds_bucket{model="digits",le="30"} 2
+flow_service_request_duration_seconds_bucket{model="digits",le="60"} 2
+flow_service_request_duration_seconds_bucket{model="digits",le="+Inf"} 3
+flow_service_request_duration_seconds_sum{model="digits"} 90.001001
+flow_service_request_duration_seconds_count{model="digits"} 3
+# HELP flow_service_batches_total Calls of predict.
+# TYPE flow_service_batches_total counter
+flow_service_batches_total{model="digits"} 2
+# HELP flow_service_rows_total Rows that were passed to predict.
+# TYPE flow_service_rows_total counter
+flow_service_rows_total{model="digits"} 4
+# HELP flow_service_queue_length Requests that wait for predict.
+# TYPE flow_service_queue_length gauge
+flow_service_queue_length{model="digits"} 7
+# HELP flow_service_ready Whether the service is ready.
+# TYPE flow_service_ready gauge
+flow_service_ready{model="digits"} 1
+)");
+}
+
+TEST_CASE("a label of the metrics is escaped, and the series of status 200 exists from the start") {
+  std::string text = ServiceMetrics().text("a\"b\\c\nd", {});
+  CHECK_THAT(text, Catch::Contains("flow_service_requests_total{model=\"a\\\"b\\\\c\\nd\","
+                                   "code=\"200\"} 0\n"));
+  CHECK_THAT(text, Catch::Contains("flow_service_ready{model=\"a\\\"b\\\\c\\nd\"} 0\n"));
+}
