@@ -95,6 +95,12 @@ void Attempt::wait_durable() {
   began_us_ += monotonic_us() - before;
 }
 
+void Attempt::hide(const std::vector<std::string>& secrets) {
+  std::vector<std::string> all(start_.hide().begin(), start_.hide().end());
+  all.insert(all.end(), secrets.begin(), secrets.end());
+  secrets_ = Secrets(all, {state_dir_, start_.dir(), start_.id().run()});
+}
+
 std::string Attempt::hidden(std::string text) const { return secrets_.hidden(std::move(text)); }
 
 std::string Attempt::shown_command(const Descendant& process) const {

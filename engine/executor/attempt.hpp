@@ -58,6 +58,8 @@ class Attempt final : public AttemptHost {
   void warn(const std::string& text);
   /// The command of a process of this attempt as one short line, redacted.
   std::string shown_command(const Descendant& process) const;
+  /// Redacts these values too from now on, in all text that leaves the attempt.
+  void hide(const std::vector<std::string>& secrets);
   /// Redacts the complete secrets in `text`, a stream that continues. Returns the part that is safe
   /// to emit and leaves the rest in `text`.
   std::string hide_begun(std::string& text) const { return secrets_.hide_begun(text); }

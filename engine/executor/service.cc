@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "engine/executor/attempt.hpp"
+#include "engine/executor/service_options.hpp"
 #include "engine/serve/model_server.hpp"
 
 namespace flow {
@@ -19,6 +20,13 @@ int64_t drain_ms_of(int64_t grace_ms) { return grace_ms - std::min(kEndMs, grace
 
 void run_service(Attempt& attempt, ScriptVm& vm, const AttemptRequest& request) {
   const wire::Start& start = attempt.start();
+  auto access = read_service_access(start);
+  if (!access.ok()) {
+    attempt.fail(core::Cause::user_error,
+                 fmt::format("{}: {}", start.shell().defined_at(), access.error().message), "");
+    return;
+  }
+  attempt.hide(access->keys);
   attempt.set_serving();
   AttemptOutcome outcome = vm.start_service(request, attempt);
   bool is_ready = outcome.kind == AttemptOutcome::Kind::succeeded;
@@ -34,9 +42,7 @@ void run_service(Attempt& attempt, ScriptVm& vm, const AttemptRequest& request) 
   if (outcome.kind != AttemptOutcome::Kind::succeeded) return attempt.fail(outcome);
   ServiceOptions options;
   options.name = start.task_name();
-  options.port = static_cast<uint16_t>(start.port());
-  options.batch_max = std::max(1u, start.batch_max());
-  options.batch_wait_us = start.batch_wait_us();
+  set_service_options(*access, options);
   if (start.request_timeout_ms() > 0) options.request_timeout_ms = start.request_timeout_ms();
   options.drain_ms = drain_ms_of(start.grace_ms());
   options.log = [&attempt](const std::string& line) { attempt.log(line); };

@@ -103,8 +103,7 @@ class PlanChecker {
       problem(where(def),
               "has a factor below 1 in `retries`: each wait, or the memory of each "
               "attempt, can only grow");
-    if (def.kind == TaskKind::service && def.service.batch_max < 1)
-      problem(where(def), "has a `batch.max` below 1");
+    if (def.kind == TaskKind::service) service(def);
     bool grows = (def.resource_functions & kMemoryFunction) != 0 &&
                  def.retry.oom_memory_factor != RetryPolicy().oom_memory_factor;
     if (grows)
@@ -132,6 +131,11 @@ class PlanChecker {
       problem(where(def),
               "has `container` and also `modules`, `venv` or `conda`, which are of the machine and "
               "do not exist in a container: install what it needs in the image");
+  }
+
+  void service(const TaskDef& def) {
+    std::string why = service_problem(def.service);
+    if (!why.empty()) problem(where(def), std::move(why));
   }
 
   void placement(const TaskDef& def) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/plan/resource_quantities.hpp"
+#include "engine/plan/service_spec.hpp"
 #include "engine/value/encoded_value.hpp"
 #include "flow/digest.hpp"
 #include "flow/result.hpp"
@@ -107,12 +108,6 @@ struct ShellSpec {
   std::vector<std::pair<std::string, std::string>> outputs;  // name to pattern, sorted by name
   std::vector<std::string> shell;                            // {"bash","-euo","pipefail","-c"}
   CommandEnvironment environment{};
-};
-
-struct ServiceSpec {
-  uint16_t port = 0;
-  uint32_t batch_max = 1;
-  int64_t batch_wait_us = 0;
 };
 
 struct EnvEntry {
@@ -259,6 +254,9 @@ Result<Plan> decode_plan(std::string_view bytes);
 /// For the order of one attempt.
 std::string encode_command_environment(const CommandEnvironment& environment);
 Result<CommandEnvironment> decode_command_environment(std::string_view bytes);
+/// The same for all options of a service except its port and its batches.
+std::string encode_service_options(const ServiceSpec& service);
+Result<ServiceSpec> decode_service_options(std::string_view bytes);
 std::string encode_fragment(const PlanFragment& fragment);
 Result<PlanFragment> decode_fragment(std::string_view bytes);
 std::string encode_bundle(const Bundle& bundle);

@@ -18,6 +18,7 @@ constexpr std::string_view kPlanMagic = "flow-plan\1";
 constexpr std::string_view kFragmentMagic = "flow-frag\1";
 constexpr std::string_view kBundleMagic = "flow-code\1";
 constexpr std::string_view kEnvironmentMagic = "flow-envs\1";
+constexpr std::string_view kServiceMagic = "flow-serv\1";
 // Items to allocate for an announced count before they are read, or as many as the remaining bytes
 // could hold.
 constexpr size_t kReserveMax = 64;
@@ -218,6 +219,8 @@ template <typename IO>
 void field(IO& io, like<IO, ParamSpec>& param);
 template <typename IO>
 void field(IO& io, like<IO, TaskNode>& node);
+template <typename IO>
+void field(IO& io, like<IO, TensorSpec>& tensor);
 void later_fields(PlanWriter& io, const Plan& plan);
 void later_fields(PlanReader& io, Plan& plan);
 template <typename IO>
@@ -335,6 +338,19 @@ void field(IO& io, like<IO, CommandEnvironment>& environment) {
 }
 
 template <typename IO>
+void field(IO& io, like<IO, TensorSpec>& tensor) {
+  fields(io, tensor.name, tensor.datatype, tensor.shape);
+}
+
+// All but the port and the batches, which the first version had.
+template <typename IO>
+void service_options(IO& io, like<IO, ServiceSpec>& service) {
+  fields(io, service.address, service.tls.certificate, service.tls.key, service.tls.clients,
+         service.keys.variable, service.keys.file, service.hosts, service.is_insecure,
+         service.queue_max, service.inputs, service.outputs);
+}
+
+template <typename IO>
 void field(IO& io, like<IO, InputListing>& listing) {
   fields(io, listing.folder, listing.pattern, listing.paths);
 }
@@ -386,6 +402,7 @@ enum LaterSection : uint64_t {
   kWrittenOptions = 8,
   kEnvironments = 9,
   kCodePlaces = 10,
+  kServices = 11,
 };
 
 // Ascending by the index of the task.
@@ -510,6 +527,22 @@ void environments(PlanReader& io, std::vector<TaskDef>& defs) {
   });
 }
 
+bool has_service_options(const TaskDef& def) {
+  const ServiceSpec& service = def.service;
+  return service != ServiceSpec{service.port, service.batch_max, service.batch_wait_us};
+}
+
+void services(PlanWriter& io, const std::vector<TaskDef>& defs) {
+  some(io, defs, has_service_options,
+       [&](const TaskDef& def) { service_options<PlanWriter>(io, def.service); });
+}
+void services(PlanReader& io, std::vector<TaskDef>& defs) {
+  some(io, defs, [&](TaskDef& def) {
+    service_options<PlanReader>(io, def.service);
+    if (!io.failed() && !has_service_options(def)) io.fail("a service without options");
+  });
+}
+
 bool has_places(const TaskDef& def) {
   return !def.parameters.empty() ||
          std::ranges::any_of(def.code_components,
@@ -552,8 +585,9 @@ void later_fields(PlanWriter& io, const Plan& plan) {
   bool has_options = std::ranges::any_of(plan.defs, has_written_options);
   bool has_environments = std::ranges::any_of(plan.defs, has_environment);
   bool has_any_place = std::ranges::any_of(plan.defs, has_places);
+  bool has_services = std::ranges::any_of(plan.defs, has_service_options);
   bool has_sections = !ignoring.empty() || has_tags || !plan.listings.empty() || has_any_function ||
-                      has_options || has_environments || has_any_place;
+                      has_options || has_environments || has_any_place || has_services;
   kernels(io, plan.defs, !has_sections);
   if (!ignoring.empty()) {
     io.number(kIgnoringTasks);
@@ -582,6 +616,10 @@ void later_fields(PlanWriter& io, const Plan& plan) {
   if (has_any_place) {
     io.number(kCodePlaces);
     code_places(io, plan.defs);
+  }
+  if (has_services) {
+    io.number(kServices);
+    services(io, plan.defs);
   }
 }
 void later_fields(PlanReader& io, Plan& plan) {
@@ -615,6 +653,8 @@ void later_fields(PlanReader& io, Plan& plan) {
       environments(io, plan.defs);
     } else if (section == kCodePlaces) {
       code_places(io, plan.defs);
+    } else if (section == kServices) {
+      services(io, plan.defs);
     } else {
       io.fail("a section of a newer flow");
     }
@@ -656,6 +696,21 @@ Result<CommandEnvironment> decode_command_environment(std::string_view bytes) {
   field<PlanReader>(io, environment);
   FLOW_TRY(io.finish("environment of a command"));
   return environment;
+}
+
+std::string encode_service_options(const ServiceSpec& service) {
+  PlanWriter io(kServiceMagic);
+  service_options<PlanWriter>(io, service);
+  return io.take();
+}
+
+Result<ServiceSpec> decode_service_options(std::string_view bytes) {
+  PlanReader io(bytes);
+  if (!io.magic(kServiceMagic)) return wrong_magic("service");
+  ServiceSpec service;
+  service_options<PlanReader>(io, service);
+  FLOW_TRY(io.finish("service"));
+  return service;
 }
 
 std::string encode_fragment(const PlanFragment& fragment) {

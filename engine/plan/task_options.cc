@@ -409,6 +409,8 @@ Value task_option(const TaskDef& def, const std::string& name) {
   if (name == "timeout")
     return def.timeout_ms == 0 ? Value() : Value(format_duration(def.timeout_ms));
   if (name == "priority") return Value(int64_t{def.priority});
+  if (name == "queue" && def.kind == TaskKind::service)
+    return Value(int64_t{def.service.queue_max});
   if (name == "queue") return Value(def.queue);
   const CommandEnvironment& environment = def.shell.environment;
   if (name == "before") return text_value(environment.before);

@@ -6,6 +6,7 @@
 #include "engine/base/ids.hpp"
 #include "engine/core/gangs.hpp"
 #include "engine/core/gpu_accounting.hpp"
+#include "engine/plan/service_keys.hpp"
 #include "engine/store/row_keys.hpp"
 #include "engine/value/cbor.hpp"
 
@@ -83,6 +84,11 @@ std::optional<AttemptOrder> AttemptOrders::make(const core::AttemptId& id) {
 void AttemptOrders::add_environment(const TaskDef& def, const RunContext& context,
                                     AttemptOrder& order) const {
   order.environment = context.environment;
+  for (const auto& [name, value] : *context.environment) {
+    if (def.service.keys.variable.empty() || name != def.service.keys.variable) continue;
+    order.service_keys = value;
+    order.hide = secrets_of_key_list(value);
+  }
   for (const EnvEntry& entry : def.env) {
     if (!entry.from_submitter) {
       order.env.emplace_back(entry.name, entry.value);

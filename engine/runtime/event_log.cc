@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine/base/log.hpp"
+#include "engine/plan/service_keys.hpp"
 #include "engine/runs/run_info.hpp"
 #include "engine/value/utf8.hpp"
 
@@ -245,10 +246,14 @@ void write_lines(const EngineLogLines& lines) {
 
 void hide_secrets(const Plan& plan, const EnvironmentVariables& environment) {
   std::vector<std::string> values;
-  for (const TaskDef& def : plan.defs)
-    for (const EnvEntry& entry : def.env)
-      for (const auto& [name, value] : environment)
+  for (const TaskDef& def : plan.defs) {
+    for (const auto& [name, value] : environment) {
+      for (const EnvEntry& entry : def.env)
         if (entry.from_submitter && name == entry.value) values.push_back(value);
+      if (name != def.service.keys.variable) continue;
+      for (std::string& secret : secrets_of_key_list(value)) values.push_back(std::move(secret));
+    }
+  }
   log::hide(values);
 }
 

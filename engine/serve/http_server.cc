@@ -80,7 +80,8 @@ HttpServerImpl::HttpServerImpl(const HttpOptions& options, HttpServer::Handler h
   };
   shared_.on_close = [this] {
     // Not at once: the caller may be looking at the table.
-    if (listener_.parked_since()) asio::post(shared_.context, [this] { evict_for_parked(Clock::now()); });
+    if (listener_.parked_since())
+      asio::post(shared_.context, [this] { evict_for_parked(Clock::now()); });
     check_drained();
   };
 }

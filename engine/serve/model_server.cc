@@ -16,9 +16,11 @@
 #include "engine/base/size_units.hpp"
 #include "engine/base/thread_pool.hpp"
 #include "engine/serve/api_keys.hpp"
+#include "engine/serve/declared_tensors.hpp"
 #include "engine/serve/gzip.hpp"
 #include "engine/serve/oip.hpp"
 #include "engine/serve/request_scheduler.hpp"
+#include "engine/serve/service_metadata.hpp"
 #include "engine/serve/service_metrics.hpp"
 #include "engine/serve/service_routes.hpp"
 #include "engine/value/utf8.hpp"
@@ -39,7 +41,6 @@ constexpr size_t kFailuresMax = 100;  // logged individually between two calls o
 constexpr auto kStopCheck = milliseconds(100);
 constexpr auto kDrainCheck = milliseconds(10);
 constexpr auto kLastResponses = milliseconds(200);  // for those that are sent at a drain's end
-constexpr const char* kVersion = "1";
 
 uint64_t bytes_of_outputs(const Tensors& outputs) {
   uint64_t bytes = 0;
@@ -174,13 +175,14 @@ class ModelServerImpl final : public ModelServer {
 
   void handle(HttpRequest request, HttpReply reply) {
     Route route = route_of(request.path);
-    bool is_model = route.endpoint >= Endpoint::model;
+    bool is_model = route.endpoint >= Endpoint::repository_load;
     if (is_model && route.model != options_.name)
       return reply.send(error_response(
           404, fmt::format("there is no model `{}` here, only `{}`", route.model, options_.name)));
-    if (is_model && !route.version.empty() && route.version != kVersion)
-      return reply.send(error_response(404, fmt::format("`{}` has no version `{}`, only `{}`",
-                                                        options_.name, route.version, kVersion)));
+    if (is_model && !route.version.empty() && route.version != kModelVersion)
+      return reply.send(
+          error_response(404, fmt::format("`{}` has no version `{}`, only `{}`", options_.name,
+                                          route.version, kModelVersion)));
     if (route.endpoint == Endpoint::infer) return infer(std::move(request), std::move(reply));
     reply.send(describe(route.endpoint));
   }
@@ -189,7 +191,7 @@ class ModelServerImpl final : public ModelServer {
     const bool is_ready = serves_ && !is_draining_ && !scheduler_.is_overdue();
     switch (endpoint) {
       case Endpoint::server:
-        return {.body = R"({"name":"flow","version":"1","extensions":["binary_tensor_data"]})"};
+        return {.body = server_metadata()};
       case Endpoint::live:
         return {.body = R"({"live":true})"};
       case Endpoint::ready:
@@ -197,11 +199,19 @@ class ModelServerImpl final : public ModelServer {
       case Endpoint::metrics:
         return {.body = metrics_.text(options_.name, {scheduler_.queued(), is_ready}),
                 .content_type = std::string(ServiceMetrics::kContentType)};
+      case Endpoint::repository_index:
+        return {.body = repository_index(options_, is_ready)};
+      case Endpoint::repository_load:
+        return error_response(503,
+                              "models are not loaded or unloaded by requests here: a run of flow "
+                              "serves its model until it ends");
+      case Endpoint::statistics:
+      case Endpoint::model_statistics:
+        return {.body = metrics_.statistics(options_.name, kModelVersion)};
       case Endpoint::model:
-        return {.body = fmt::format(
-                    R"({{"name":{},"versions":["{}"],"platform":"flow_lua","inputs":[],)"
-                    R"("outputs":[]}})",
-                    model_json_, kVersion)};
+        return {.body = model_metadata(options_)};
+      case Endpoint::model_configuration:
+        return {.body = model_configuration(options_)};
       case Endpoint::model_ready:
         return ready_response(fmt::format(R"({{"name":{},"ready":{}}})", model_json_, is_ready),
                               is_ready);
@@ -246,6 +256,8 @@ class ModelServerImpl final : public ModelServer {
     }
     auto parsed = parse_infer_request(std::move(request.body), request.json_bytes);
     if (!parsed.ok()) return respond(*pending, error_response(400, parsed.error().message));
+    Status declared = check_inputs(options_.inputs, parsed->inputs);
+    if (!declared.ok()) return respond(*pending, error_response(400, declared.error().message));
     pending->request = std::move(*parsed);
     switch (scheduler_.push(pending)) {
       case RequestScheduler::Admission::admitted:
@@ -267,6 +279,8 @@ class ModelServerImpl final : public ModelServer {
 
   void finish(PendingRequest& pending, Result<Tensors>& result) {
     if (!result.ok()) return fail(pending, result.error());
+    Status declared = check_outputs(options_.outputs, *result);
+    if (!declared.ok()) return fail(pending, declared.error());
     uint64_t bytes = bytes_of_outputs(*result);
     // Beyond the limit this thread encodes itself, so that predict does not run ahead.
     bool is_inline = bytes <= kInlineBytesMax || encoding_bytes_ + bytes > kEncodeBytesMax;
@@ -343,7 +357,7 @@ class ModelServerImpl final : public ModelServer {
   }
 
   void count_call(int64_t rows, Clock::duration duration) {
-    metrics_.count_batch(rows);
+    metrics_.count_batch(rows, duration);
     if (duration <= milliseconds(options_.request_timeout_ms)) return;
     failures_.add(
         fmt::format("a call of `predict` took {}, longer than the `timeout` of {}",

@@ -10,18 +10,20 @@
 
 #include "engine/serve/http_server.hpp"
 #include "engine/serve/inference.hpp"
+#include "engine/value/tensor_spec.hpp"
 
 namespace flow {
 
 struct ServiceOptions {
-  std::string name;                     // of the model
-  std::string address = "127.0.0.1";    // IPv4 or IPv6
-  uint16_t port = 0;                    // 0: chosen by the system
-  std::optional<TlsFiles> tls = {};     // then it answers https only
-  std::vector<std::string> keys = {};   // if there are any, all but health needs one
-  std::vector<std::string> hosts = {};  // as in HttpRules
-  uint32_t batch_max = 1;               // maximum rows per call of predict
-  int64_t batch_wait_us = 0;            // how long a batch waits for more requests
+  std::string name;                                   // of the model
+  std::string address = "127.0.0.1";                  // IPv4 or IPv6
+  uint16_t port = 0;                                  // 0: chosen by the system
+  std::optional<TlsFiles> tls = {};                   // then it answers https only
+  std::vector<std::string> keys = {};                 // if there are any, all but health needs one
+  std::vector<std::string> hosts = {};                // as in HttpRules
+  std::vector<TensorSpec> inputs = {}, outputs = {};  // checked, if there are any
+  uint32_t batch_max = 1;                             // maximum rows per call of predict
+  int64_t batch_wait_us = 0;                          // how long a batch waits for more requests
   size_t queue = 1024;                  // maximum number of requests that wait; more get status 429
   int64_t request_timeout_ms = 60'000;  // from the arrival of a request to its response
   int64_t drain_ms = 10'000;            // for the requests that are open when the service ends

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <iterator>
 
+#include "engine/base/clock.hpp"
 #include "flow/result.hpp"
+#include "flow/value.hpp"
 
 namespace flow {
 
@@ -36,6 +38,7 @@ std::string escaped_label(std::string_view text) {
 }
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
+constexpr int kSuccess = 200;
 
 }  // namespace
 
@@ -47,10 +50,14 @@ void ServiceMetrics::count_request(int status, std::chrono::steady_clock::durati
                                    [us](const DurationLimit& each) { return us <= each.us; });
   requests_[static_cast<size_t>(status - kStatusMin)].fetch_add(1, kRelaxed);
   durations_[static_cast<size_t>(limit - std::begin(kDurationLimits))].fetch_add(1, kRelaxed);
-  duration_us_.fetch_add(static_cast<uint64_t>(std::max<int64_t>(us, 0)), kRelaxed);
+  Counter& total_us = status == kSuccess ? success_us_ : failure_us_;
+  total_us.fetch_add(static_cast<uint64_t>(std::max<int64_t>(us, 0)), kRelaxed);
+  if (status == kSuccess) last_success_ms_.store(static_cast<uint64_t>(now_ms()), kRelaxed);
 }
 
-void ServiceMetrics::count_batch(int64_t rows) {
+void ServiceMetrics::count_batch(int64_t rows, std::chrono::steady_clock::duration duration) {
+  auto us = std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
+  predict_us_.fetch_add(static_cast<uint64_t>(std::max<int64_t>(us, 0)), kRelaxed);
   batches_.fetch_add(1, kRelaxed);
   rows_.fetch_add(static_cast<uint64_t>(rows), kRelaxed);
 }
@@ -88,13 +95,28 @@ std::string ServiceMetrics::text(std::string_view model, const Gauges& gauges) c
            cumulative);
   }
   sample("request_duration_seconds_sum", label,
-         static_cast<double>(duration_us_.load(kRelaxed)) / 1e6);
+         static_cast<double>(success_us_.load(kRelaxed) + failure_us_.load(kRelaxed)) / 1e6);
   sample("request_duration_seconds_count", label, cumulative);
   single("batches_total", "counter", "Calls of predict.", batches_.load(kRelaxed));
   single("rows_total", "counter", "Rows that were passed to predict.", rows_.load(kRelaxed));
   single("queue_length", "gauge", "Requests that wait for predict.", gauges.queued);
   single("ready", "gauge", "Whether the service is ready.", gauges.is_ready ? 1 : 0);
   return out;
+}
+
+std::string ServiceMetrics::statistics(std::string_view model, std::string_view version) const {
+  uint64_t successes = requests_[kSuccess - kStatusMin].load(kRelaxed), failures = 0;
+  for (const Counter& each : requests_) failures += each.load(kRelaxed);
+  failures -= std::min(successes, failures);
+  auto times = [](uint64_t count, const Counter& us) {
+    return fmt::format(R"({{"count":{},"ns":{}}})", count, us.load(kRelaxed) * 1000);
+  };
+  return fmt::format(
+      R"({{"model_stats":[{{"name":{},"version":"{}","last_inference":{},"inference_count":{},)"
+      R"("execution_count":{},"inference_stats":{{"success":{},"fail":{},"compute_infer":{}}}}}]}})",
+      to_json(Value(std::string(model))), version, last_success_ms_.load(kRelaxed),
+      rows_.load(kRelaxed), batches_.load(kRelaxed), times(successes, success_us_),
+      times(failures, failure_us_), times(batches_.load(kRelaxed), predict_us_));
 }
 
 }  // namespace flow

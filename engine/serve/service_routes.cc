@@ -31,10 +31,19 @@ std::optional<std::string_view> take_segment(std::string_view& path) {
 
 Route route_of(std::string_view path) {
   constexpr std::string_view kModels = "/v2/models/", kVersions = "/versions/";
+  constexpr std::string_view kRepository = "/v2/repository/models/";
   if (path == "/v2") return {Endpoint::server};
   if (path == "/v2/health/live") return {Endpoint::live};
   if (path == "/v2/health/ready") return {Endpoint::ready};
   if (path == "/metrics") return {Endpoint::metrics};
+  if (path == "/v2/repository/index") return {Endpoint::repository_index};
+  if (path == "/v2/models/stats") return {Endpoint::statistics};
+  if (path.starts_with(kRepository)) {
+    path.remove_prefix(kRepository.size());
+    auto model = take_segment(path);
+    if (!model || (path != "/load" && path != "/unload")) return {};
+    return {Endpoint::repository_load, percent_decode(*model)};
+  }
   if (!path.starts_with(kModels)) return {};
   path.remove_prefix(kModels.size());
   Route route;
@@ -49,6 +58,8 @@ Route route_of(std::string_view path) {
   }
   if (path.empty()) route.endpoint = Endpoint::model;
   if (path == "/ready") route.endpoint = Endpoint::model_ready;
+  if (path == "/config") route.endpoint = Endpoint::model_configuration;
+  if (path == "/stats") route.endpoint = Endpoint::model_statistics;
   if (path == "/infer") route.endpoint = Endpoint::infer;
   return route;
 }
@@ -58,6 +69,8 @@ std::string_view allowed_methods(std::string_view path) {
     case Endpoint::unknown:
       return {};
     case Endpoint::infer:
+    case Endpoint::repository_index:
+    case Endpoint::repository_load:
       return "POST";
     default:
       return "GET, HEAD";

@@ -9,7 +9,21 @@
 
 namespace flow {
 
-enum class Endpoint : uint8_t { unknown, server, live, ready, metrics, model, model_ready, infer };
+enum class Endpoint : uint8_t {
+  unknown,
+  server,
+  live,
+  ready,
+  metrics,
+  repository_index,
+  statistics,       // of all models
+  repository_load,  // or unload; from here on with a model
+  model,
+  model_ready,
+  model_configuration,
+  model_statistics,
+  infer,
+};
 
 struct Route {
   Endpoint endpoint = Endpoint::unknown;

@@ -17,6 +17,7 @@
 #include "engine/plan/gpu_pattern.hpp"
 #include "engine/process/cgroup.hpp"
 #include "engine/submission/command_environments.hpp"
+#include "engine/submission/service_files.hpp"
 
 namespace flow {
 
@@ -270,6 +271,8 @@ std::vector<Error> check_requirements(const Plan& plan, const EnvironmentVariabl
     check_shell(def, where, environment, errors);
     // A task that only dynamic tasks may call is checked when it is called.
     if (!is_called[static_cast<size_t>(&def - plan.defs.data())]) continue;
+    if (def.kind == TaskKind::service)
+      check_service_files(def.service, where, environment, errors, warnings);
     bool is_cut = def.resources.cpus_milli > cpus_milli && cpus_milli > 0;
     if (is_cut && !def.resources.is_gang()) {
       warnings.push_back(

@@ -30,6 +30,7 @@ std::vector<const ConfigSetting*> settings_for(const Configuration& configuratio
   std::set<std::string> taken;
   auto take = [&](const ConfigSetting& setting) {
     if (is_command_option(setting.option) && def.kind != TaskKind::shell) return;
+    if (setting.option == "queue" && def.kind == TaskKind::service) return;  // it has requests
     if (taken.insert(setting.option).second) chosen.push_back(&setting);
   };
   for (const ConfigSetting& setting : configuration.settings)

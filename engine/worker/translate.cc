@@ -90,6 +90,8 @@ void fill_start(const AttemptOrder& order, const std::string& scratch, wire::Sta
   start.set_batch_max(order.service.batch_max);
   start.set_batch_wait_us(order.service.batch_wait_us);
   start.set_request_timeout_ms(order.request_timeout_ms);
+  if (order.kind == TaskKind::service) start.set_service(encode_service_options(order.service));
+  start.set_service_keys(order.service_keys);
   start.set_grace_ms(order.grace_ms);
   start.set_named_args(order.named_args);
 }
@@ -128,6 +130,24 @@ std::shared_ptr<const ShellSpec> read_shell(const wire::Shell& from) {
   if (!environment.ok()) return nullptr;
   shell->environment = std::move(*environment);
   return shell;
+}
+
+}  // namespace
+
+namespace {
+
+/// Returns false if the options are not valid.
+bool read_service(const wire::Start& start, AttemptOrder& order) {
+  if (!start.service().empty()) {
+    auto service = decode_service_options(start.service());
+    if (!service.ok()) return false;
+    order.service = std::move(*service);
+  }
+  order.service.port = static_cast<uint16_t>(start.port());
+  order.service.batch_max = start.batch_max();
+  order.service.batch_wait_us = start.batch_wait_us();
+  order.service_keys = start.service_keys();
+  return true;
 }
 
 }  // namespace
@@ -179,9 +199,8 @@ bool read_start(wire::Start& start, AttemptOrder& order) {
   order.defined_at = shell.defined_at();
   order.stage_copy = shell.stage_copy();
   order.named_args = start.named_args();
-  order.service = {static_cast<uint16_t>(start.port()), start.batch_max(), start.batch_wait_us()};
   order.request_timeout_ms = start.request_timeout_ms();
-  return order.request_timeout_ms >= 0;
+  return order.request_timeout_ms >= 0 && read_service(start, order);
 }
 
 namespace {

@@ -61,6 +61,7 @@ struct AttemptOrder {
   bool stage_copy = false, named_args = false;
   ServiceSpec service;
   int64_t request_timeout_ms = 0;  // of a service: deadline of its requests; 0: the default
+  std::string service_keys;        // value of the variable that `service` names; also in `hide`
   RankId rank_id() const { return {id, rank}; }
   std::string shown_task() const { return tagged_name(task, tag); }  // for texts
 };

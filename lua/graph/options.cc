@@ -10,6 +10,8 @@
 #include "engine/plan/task_options.hpp"
 #include "engine/plan/worker_selector.hpp"
 #include "flow/collective.hpp"
+#include "lua/graph/option_reader.hpp"
+#include "lua/graph/service_options.hpp"
 #include "lua/graph/shell_template.hpp"
 #include "lua/state/graph_builder.hpp"
 
@@ -18,129 +20,12 @@ namespace flow::lua {
 namespace {
 
 constexpr double kCpusMax = 100'000, kGpusMax = 10'000;
-constexpr lua_Integer kRetriesMax = 1'000'000, kBatchMax = 1'000'000;
-constexpr size_t kTextMax = 10'000;  // bytes of an option's text; a command has no such limit
+constexpr lua_Integer kRetriesMax = 1'000'000;
 
 constexpr uint8_t bit(TaskKind kind) { return static_cast<uint8_t>(1u << static_cast<int>(kind)); }
 constexpr uint8_t kAnyKind = 0xff, kShellOnly = bit(TaskKind::shell),
-                  kServiceOnly = bit(TaskKind::service);
-
-// An option that is being read: its value is at `index`.
-struct Option {
-  lua_State* L;
-  TaskDef& def;
-  std::string name;
-  int index;
-
-  [[noreturn]] void wrong(const std::string& form) const {
-    std::string given = kind_text(L, index);
-    int type = lua_type(L, index);
-    if (type == LUA_TNUMBER || type == LUA_TSTRING) {
-      lua_pushvalue(L, index);
-      given = fmt::format("`{}`", lua_tostring(L, -1));
-      lua_pop(L, 1);
-    } else if (type == LUA_TBOOLEAN) {
-      given = lua_toboolean(L, index) ? "`true`" : "`false`";
-    }
-    raise(L, fmt::format("task `{}`: the option `{}` must be {}, but is {}", def.name, name, form,
-                         given));
-  }
-  std::string text(const std::string& form) const {
-    if (lua_type(L, index) != LUA_TSTRING) wrong(form);
-    size_t size;
-    const char* data = lua_tolstring(L, index, &size);
-    if (size > kTextMax)
-      raise(L, fmt::format("task `{}`: the option `{}` has more than {} bytes", def.name, name,
-                           kTextMax));
-    return {data, size};
-  }
-  double number(double min, double max, const std::string& form) const {
-    if (lua_type(L, index) != LUA_TNUMBER) wrong(form);
-    double value = lua_tonumber(L, index);
-    if (!(value >= min && value <= max)) wrong(form);
-    return value;
-  }
-  lua_Integer integer(lua_Integer min, lua_Integer max, const std::string& form) const {
-    int is_integer;
-    lua_Integer value = lua_tointegerx(L, index, &is_integer);
-    if (lua_type(L, index) != LUA_TNUMBER || !is_integer || value < min || value > max) wrong(form);
-    return value;
-  }
-  template <typename T>
-  T parsed(Result<T> result) const {
-    if (!result.ok())
-      raise(L,
-            fmt::format("task `{}`: the option `{}`: {}", def.name, name, result.error().message));
-    return std::move(*result);
-  }
-  int64_t bytes() const {
-    constexpr const char* kForm = "a size such as \"2GiB\" or a number of bytes";
-    if (lua_type(L, index) == LUA_TNUMBER) return integer(1, lua_Integer{1} << 62, kForm);
-    int64_t size = parsed(parse_bytes(text(kForm)));
-    if (size == 0) wrong("a size above 0");
-    return size;
-  }
-  int64_t duration_ms(const char* example) const {
-    return parsed(parse_duration_ms(text(fmt::format("a duration such as \"{}\"", example))));
-  }
-};
-
-// Calls `read(option)` for each entry of the table at option.index, in the order of names. `known`
-// are the allowed names; empty: any.
-template <typename Read>
-void each_entry(const Option& option, const std::vector<std::string>& known, Read read) {
-  lua_State* L = option.L;
-  int table = option.index;
-  std::vector<std::string> names;
-  lua_pushnil(L);
-  while (lua_next(L, table)) {
-    lua_pop(L, 1);
-    size_t size = 0;
-    const char* text = lua_type(L, -1) == LUA_TSTRING ? lua_tolstring(L, -1, &size) : nullptr;
-    std::string name = text != nullptr        ? std::string(text, size)
-                       : lua_isinteger(L, -1) ? fmt::format("[{}]", lua_tointeger(L, -1))
-                                              : kind_text(L, -1);
-    bool fits = lua_type(L, -1) == LUA_TSTRING &&
-                (known.empty() || std::find(known.begin(), known.end(), name) != known.end());
-    if (!fits)
-      raise(L, fmt::format("task `{}`: the option `{}` has the unknown entry `{}`{}{}",
-                           option.def.name, option.name, name, did_you_mean(name, known),
-                           known.empty() ? "" : "; it has: " + join(known)));
-    names.push_back(name);
-  }
-  std::sort(names.begin(), names.end());
-  for (const std::string& name : names) {
-    lua_pushlstring(L, name.data(), name.size());
-    lua_rawget(L, table);
-    read(Option{L, option.def, option.name + "." + name, lua_gettop(L)}, name);
-    lua_pop(L, 1);
-  }
-}
-
-void need_table(const Option& option, const char* form) {
-  if (lua_type(option.L, option.index) != LUA_TTABLE) option.wrong(form);
-}
-
-std::vector<std::string> text_list(const Option& option, const char* form) {
-  need_table(option, form);
-  std::vector<std::string> texts;
-  lua_State* L = option.L;
-  auto length = static_cast<lua_Integer>(lua_rawlen(L, option.index));
-  for (lua_Integer i = 1; i <= length; i++) {
-    lua_rawgeti(L, option.index, i);
-    texts.push_back(
-        Option{L, option.def, fmt::format("{}[{}]", option.name, i), lua_gettop(L)}.text(
-            "a string"));
-    lua_pop(L, 1);
-  }
-  lua_pushnil(L);
-  while (lua_next(L, option.index)) {
-    if (!lua_isinteger(L, -2) || lua_tointeger(L, -2) > length || lua_tointeger(L, -2) < 1)
-      option.wrong(form);
-    lua_pop(L, 1);
-  }
-  return texts;
-}
+                  kServiceOnly = bit(TaskKind::service),
+                  kShellOrService = kShellOnly | kServiceOnly;
 
 // ---- needs
 
@@ -287,6 +172,7 @@ void read_priority(const Option& option) {
       static_cast<int32_t>(option.integer(-1'000'000, 1'000'000, "a whole number"));
 }
 void read_queue(const Option& option) {
+  if (option.def.kind == TaskKind::service) return read_service_queue(option);
   option.def.queue = option.text("a queue's name");
   if (option.def.queue.empty()) option.wrong("a queue's name");
 }
@@ -385,6 +271,7 @@ std::string read_output(const Option& entry, bool& is_plain, bool& is_optional) 
 }
 
 void read_outputs(const Option& option) {
+  if (option.def.kind == TaskKind::service) return read_service_outputs(option);
   need_table(option, "a table of names and files, { bam = \"out.bam\" }");
   each_entry(option, {}, [&](const Option& entry, const std::string& name) {
     bool is_plain = false, is_optional = false;
@@ -456,26 +343,6 @@ void read_container(const Option& option) {
   option.def.shell.environment.container = std::move(text);
 }
 
-// ---- services
-
-void read_port(const Option& option) {
-  option.def.service.port =
-      static_cast<uint16_t>(option.integer(0, 65'535, "a port from 0 (any) to 65535"));
-}
-void read_batch(const Option& option) {
-  need_table(option, "a table such as { max = 32 }");
-  ServiceSpec& service = option.def.service;
-  each_entry(option, {"max", "wait"}, [&](const Option& entry, const std::string& name) {
-    if (name == "max") {
-      service.batch_max =
-          static_cast<uint32_t>(entry.integer(1, kBatchMax, "a whole number from 1"));
-    } else {
-      service.batch_wait_us =
-          entry.parsed(parse_duration_us(entry.text("a duration such as \"2ms\"")));
-    }
-  });
-}
-
 struct KnownOption {
   const char* name;
   uint8_t kinds;
@@ -501,7 +368,7 @@ constexpr KnownOption kOptions[] = {
     {"on_error", kAnyKind, true, read_on_error},
     {"command", kShellOnly, false, read_command},
     {"args", kShellOnly, false, read_args},
-    {"outputs", kShellOnly, false, read_outputs},
+    {"outputs", kShellOrService, false, read_outputs},
     {"shell", kShellOnly, false, read_shell},
     {"stage", kShellOnly, false, read_stage},
     {"before", kShellOnly, false, read_before},
@@ -509,9 +376,21 @@ constexpr KnownOption kOptions[] = {
     {"venv", kShellOnly, false, read_venv},
     {"conda", kShellOnly, false, read_conda},
     {"container", kShellOnly, false, read_container},
+    {"listen", kServiceOnly, false, read_listen},
     {"port", kServiceOnly, false, read_port},
+    {"tls", kServiceOnly, false, read_tls},
+    {"keys", kServiceOnly, false, read_keys},
+    {"hosts", kServiceOnly, false, read_hosts},
+    {"insecure", kServiceOnly, false, read_insecure},
     {"batch", kServiceOnly, false, read_batch},
+    {"inputs", kServiceOnly, false, read_inputs},
 };
+
+/// The functions of the tasks that have an option, for messages.
+const char* owners_of(const KnownOption& option) {
+  if (option.kinds == kShellOnly) return "flow.shell";
+  return option.kinds == kServiceOnly ? "flow.service" : "flow.shell and flow.service";
+}
 
 [[noreturn]] void unknown_option(lua_State* L, const TaskDef& def, const std::string& name) {
   std::vector<std::string> names;
@@ -520,7 +399,7 @@ constexpr KnownOption kOptions[] = {
       names.emplace_back(option.name);
     } else if (name == option.name) {
       raise(L, fmt::format("task `{}`: the option `{}` belongs to {}", def.name, name,
-                           option.kinds == kShellOnly ? "flow.shell" : "flow.service"));
+                           owners_of(option)));
     }
   }
   raise(L, fmt::format("task `{}`: unknown option `{}`{}; the options are: {}", def.name, name,
@@ -660,6 +539,7 @@ void read_options(lua_State* L, int index, TaskObject& task) {
     raise(L,
           fmt::format("task `{}`: flow.shell needs the option `command`, [[program {{argument}}]]",
                       def.name));
+  if (def.kind == TaskKind::service) check_service_options(L, def, given);
 }
 
 void read_resource_option(lua_State* L, int index, TaskDef& def, uint8_t option) {

@@ -63,8 +63,16 @@ local flow = {}
 ---@field container? string "docker://IMAGE", "podman://IMAGE" or a .sif
 
 ---@class flow.service_options: flow.options
----@field port? integer 0 selects a free port
+---@field listen? string "127.0.0.1:8080", "[::1]:8080" or "0.0.0.0:8080"
+---@field port? integer of 127.0.0.1; 0 selects a free port
+---@field tls? { cert: string, key: string, clients?: string } PEM files; with clients, callers need certificates too
+---@field keys? flow.secret|flow.file flow.env("API_KEYS") or flow.file("keys.txt")
+---@field hosts? string[] DNS names by which requests may call it
+---@field insecure? boolean may listen beyond loopback without tls and keys
 ---@field batch? { max?: integer, wait?: string|number }
+---@field queue? integer number of requests that may wait
+---@field inputs? table<string, { [1]: string, [2]: integer[] }> { pixels = { "FP32", { -1, 64 } } }
+---@field outputs? table<string, { [1]: string, [2]: integer[] }>
 
 ---@class flow.secret
 

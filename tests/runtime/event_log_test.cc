@@ -125,6 +125,24 @@ TEST_CASE("an attempt that is requeued, lost and retried leaves one line each") 
   CHECK(story.take().empty());
 }
 
+TEST_CASE("each key of a service is redacted, and no other variable") {
+  Plan plan;
+  TaskDef& def = plan.defs.emplace_back();
+  def.kind = TaskKind::service;
+  def.service.keys.variable = "API_KEYS";
+  hide_secrets(plan, {{"OTHER", "public-text"}, {"API_KEYS", "key-of-ann,key-of-bob"}});
+  Story story(LogLevel::info);
+  story.join("w");
+  story.resolve();
+  core::AttemptFailed failed;
+  failed.id = story.assign(1);
+  failed.failure = {core::Cause::user_error, "public-text: key-of-bob and key-of-ann", "", 0};
+  story.take();
+  story.add(failed);
+  CHECK(story.take().front() ==
+        "warning: task failed r/t@1 on w (user_error: public-text: *** and ***)");
+}
+
 TEST_CASE("a failure's text is redacted before it is cut") {
   Story story(LogLevel::info);
   log::hide({"head-s3cret"});

@@ -35,7 +35,9 @@ TEST_CASE("a client finds server, health, model and metrics") {
   const std::string model =
       R"({"name":"adder","versions":["1"],"platform":"flow_lua","inputs":[],"outputs":[]})";
   const std::map<std::string, std::string> bodies = {
-      {"/v2", R"({"name":"flow","version":"1","extensions":["binary_tensor_data"]})"},
+      {"/v2",
+       R"({"name":"flow","version":"1","extensions":["binary_tensor_data","model_configuration",)"
+       R"("model_repository","statistics"]})"},
       {"/v2/health/live", R"({"live":true})"},
       {"/v2/health/ready", R"({"ready":true})"},
       {"/v2/models/adder", model},
@@ -609,4 +611,32 @@ TEST_CASE("a service listens on the address that it is given, and shows it") {
   auto other = ModelServer::open(options);
   REQUIRE_FALSE(other.ok());
   CHECK_THAT(other.error().message, Contains("192.0.2.1: the machine does not have that address"));
+}
+
+TEST_CASE("declared tensors are shown and checked") {
+  ServiceOptions options = batched(8);
+  options.inputs = {{"x", "FP32", {-1, 1}}};
+  options.outputs = {{"x", "FP32", {-1, 1}}};
+  Service service(options);
+  CHECK_THAT(request(service.port, "GET", "/v2/models/adder").body,
+             Contains(R"("inputs":[{"name":"x","datatype":"FP32","shape":[-1,1]}])"));
+  CHECK(request(service.port, "POST", kInfer, infer_body("x", 1)).status == 200);
+  Reply refused = request(service.port, "POST", kInfer, infer_body("boom", 1));
+  CHECK(refused.status == 400);
+  CHECK_THAT(refused.body, Contains("the input `x` is missing"));
+  CHECK(service.calls() == 1);
+}
+
+TEST_CASE("configuration, statistics and the index of the repository are answered") {
+  Service service;
+  CHECK(request(service.port, "POST", kInfer, infer_body("x", 1)).status == 200);
+  for (const char* path :
+       {"/v2/models/stats", "/v2/models/adder/stats", "/v2/models/adder/versions/1/stats"})
+    CHECK_THAT(request(service.port, "GET", path).body, Contains(R"("success":{"count":1,)"));
+  CHECK_THAT(request(service.port, "GET", "/v2/models/adder/config").body,
+             Contains(R"({"name":"adder","platform":"flow_lua")"));
+  CHECK(request(service.port, "POST", "/v2/repository/index").body ==
+        R"([{"name":"adder","version":"1","state":"READY","reason":""}])");
+  CHECK(request(service.port, "POST", "/v2/repository/models/adder/unload", "{}").status == 503);
+  CHECK(request(service.port, "POST", "/v2/repository/models/other/load", "{}").status == 404);
 }

@@ -12,8 +12,8 @@ TEST_CASE("counts of a service are printed in Prometheus' text format") {
   metrics.count_request(200, microseconds(500));
   metrics.count_request(200, microseconds(501));
   metrics.count_request(504, seconds(90));
-  metrics.count_batch(3);
-  metrics.count_batch(1);
+  metrics.count_batch(3, microseconds(40));
+  metrics.count_batch(1, microseconds(2));
   CHECK(metrics.text("digits", {.queued = 7, .is_ready = true}) ==
         R"(# HELP flow_service_requests_total Answered inference requests by HTTP status.
 # TYPE flow_service_requests_total counter
@@ -60,4 +60,20 @@ TEST_CASE("a label of the metrics is escaped, and the series of status 200 exist
   CHECK_THAT(text, Catch::Contains("flow_service_requests_total{model=\"a\\\"b\\\\c\\nd\","
                                    "code=\"200\"} 0\n"));
   CHECK_THAT(text, Catch::Contains("flow_service_ready{model=\"a\\\"b\\\\c\\nd\"} 0\n"));
+}
+
+TEST_CASE("statistics count successes, failures and calls of predict") {
+  ServiceMetrics metrics;
+  metrics.count_request(200, microseconds(500));
+  metrics.count_request(200, microseconds(501));
+  metrics.count_request(504, seconds(2));
+  metrics.count_batch(3, microseconds(40));
+  std::string text = metrics.statistics("m", "1");
+  size_t last = text.find("\"last_inference\":");
+  REQUIRE(last != std::string::npos);
+  CHECK(text.substr(0, last) == R"({"model_stats":[{"name":"m","version":"1",)");
+  CHECK(text.substr(text.find(",\"inference_count\"")) ==
+        R"(,"inference_count":3,"execution_count":1,"inference_stats":{)"
+        R"("success":{"count":2,"ns":1001000},"fail":{"count":1,"ns":2000000000},)"
+        R"("compute_infer":{"count":1,"ns":40000}}}]})");
 }

@@ -11,8 +11,10 @@ TEST_CASE("each path of a service has its endpoint and its methods") {
     INFO(path);
     Route route = route_of(path);
     CHECK(route.endpoint == endpoint);
+    bool is_post = endpoint == Endpoint::infer || endpoint == Endpoint::repository_index ||
+                   endpoint == Endpoint::repository_load;
     CHECK(allowed_methods(path) == (endpoint == Endpoint::unknown ? ""
-                                    : endpoint == Endpoint::infer ? "POST"
+                                    : is_post                     ? "POST"
                                                                   : "GET, HEAD"));
     if (endpoint == Endpoint::unknown) return;
     CHECK(route.model == model);
@@ -25,6 +27,12 @@ TEST_CASE("each path of a service has its endpoint and its methods") {
   is_route("/v2/models/a", Endpoint::model, "a");
   is_route("/v2/models/a/ready", Endpoint::model_ready, "a");
   is_route("/v2/models/a/infer", Endpoint::infer, "a");
+  is_route("/v2/models/a/config", Endpoint::model_configuration, "a");
+  is_route("/v2/models/a/versions/1/stats", Endpoint::model_statistics, "a", "1");
+  is_route("/v2/models/stats", Endpoint::statistics);
+  is_route("/v2/repository/index", Endpoint::repository_index);
+  is_route("/v2/repository/models/a/load", Endpoint::repository_load, "a");
+  is_route("/v2/repository/models/a/unload", Endpoint::repository_load, "a");
   is_route("/v2/models/a/versions/1", Endpoint::model, "a", "1");
   is_route("/v2/models/a/versions/12/ready", Endpoint::model_ready, "a", "12");
   is_route("/v2/models/a/versions/1/infer", Endpoint::infer, "a", "1");
@@ -34,7 +42,7 @@ TEST_CASE("each path of a service has its endpoint and its methods") {
        {"", "/", "/v2/", "/v2/health", "/v2/models", "/v2/models/", "/v2/models//infer",
         "/v2/models/a/", "/v2/models/a/infer/", "/v2/models/a/versions", "/v2/models/a/versions/",
         "/v2/models/a/versions//infer", "/v2/models/a/versions/1/", "/v2/models/a/other",
-        "/metrics/"})
+        "/metrics/", "/v2/repository", "/v2/repository/models/a", "/v2/repository/models/a/drop"})
     is_route(path, Endpoint::unknown);
 }
 

@@ -1,0 +1,25 @@
+// The options of a service as its server takes them, with its keys.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "engine/plan/service_spec.hpp"
+#include "engine/protocol/executor.pb.h"
+#include "engine/serve/model_server.hpp"
+#include "flow/result.hpp"
+
+namespace flow {
+
+struct ServiceAccess {
+  ServiceSpec spec;               // with the port and the batches of the order
+  std::vector<std::string> keys;  // empty: callers need none
+};
+
+/// Reads the options of the order, and the file of keys if there is one. Error if a service that
+/// asks for keys has none: it must not serve.
+Result<ServiceAccess> read_service_access(const wire::Start& start);
+
+/// Sets the options of the server that the script gives.
+void set_service_options(const ServiceAccess& access, ServiceOptions& options);
+
+}  // namespace flow

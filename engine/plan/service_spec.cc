@@ -1,0 +1,135 @@
+#include "engine/plan/service_spec.hpp"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "engine/value/utf8.hpp"
+
+namespace flow {
+
+namespace {
+
+constexpr size_t kHostNameMax = 253, kHostLabelMax = 63;
+
+/// The address in its shortest form, an IPv4 address also if it is written as one of IPv6; "" if
+/// the text is not an address.
+std::string shortest_address(const std::string& text) {
+  constexpr std::string_view kMapped = "::ffff:";
+  in_addr four{};
+  in6_addr six{};
+  char shortest[INET6_ADDRSTRLEN];
+  if (::inet_pton(AF_INET, text.c_str(), &four) == 1)
+    return ::inet_ntop(AF_INET, &four, shortest, sizeof shortest);
+  if (::inet_pton(AF_INET6, text.c_str(), &six) != 1) return "";
+  std::string address = ::inet_ntop(AF_INET6, &six, shortest, sizeof shortest);
+  return IN6_IS_ADDR_V4MAPPED(&six) ? address.substr(kMapped.size()) : address;
+}
+
+bool is_lower_letter_or_digit(char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); }
+
+bool is_host_label(std::string_view label) {
+  return !label.empty() && label.size() <= kHostLabelMax && label.front() != '-' &&
+         label.back() != '-' &&
+         std::ranges::all_of(label, [](char c) { return is_lower_letter_or_digit(c) || c == '-'; });
+}
+
+bool is_absolute(const std::string& path) {
+  return path.starts_with('/') && path.find('\0') == std::string::npos;
+}
+
+/// What a service lacks that listens where other machines reach it.
+std::string exposure_problem(const ServiceSpec& service) {
+  bool is_reached = !service.address.empty() && !is_loopback(service.address);
+  bool has_tls = !service.tls.is_empty(), has_keys = !service.keys.is_empty();
+  if (!is_reached || service.is_insecure || (has_tls && has_keys)) return "";
+  constexpr const char* kAddTls = "`tls = { cert = \"server.pem\", key = \"server.key\" }`";
+  constexpr const char* kAddKeys = "`keys = flow.env(\"API_KEYS\")`";
+  std::string lacks = has_tls ? "`keys`" : has_keys ? "`tls`" : "`tls` and `keys`";
+  std::string add = has_tls    ? kAddKeys
+                    : has_keys ? kAddTls
+                               : fmt::format("{} and {}", kAddTls, kAddKeys);
+  return fmt::format(
+      "listens on {}, where other machines reach it, and has no {}: add {}. Or write `insecure = "
+      "true`, if everyone on the network may call it and read what others send",
+      service.address, lacks, add);
+}
+
+std::string tensors_problem(const char* option, const std::vector<TensorSpec>& tensors) {
+  if (tensors.size() > kServiceTensorsMax)
+    return fmt::format("has {} tensors in `{}`, and {} are allowed", tensors.size(), option,
+                       kServiceTensorsMax);
+  for (const TensorSpec& tensor : tensors) {
+    bool is_sound = is_tensor_name(tensor.name) && is_tensor_datatype(tensor.datatype) &&
+                    is_tensor_shape(tensor.shape);
+    if (!is_sound) return fmt::format("has a tensor in `{}` that is not valid", option);
+  }
+  bool is_sorted = std::ranges::adjacent_find(tensors, std::greater_equal<>(), &TensorSpec::name) ==
+                   tensors.end();
+  return is_sorted ? "" : fmt::format("has `{}` that are not sorted by name", option);
+}
+
+}  // namespace
+
+std::optional<Address> parse_listen(std::string_view text) {
+  auto address = parse_address(text);
+  if (!address.ok()) return std::nullopt;
+  std::string shortest = shortest_address(address->host);
+  bool is_of_six = address->host.find(':') != std::string::npos;
+  if (shortest.empty() || is_of_six != text.starts_with('[')) return std::nullopt;
+  return Address{shortest, address->port};
+}
+
+bool is_host_name(std::string_view text) {
+  if (text.empty() || text.size() > kHostNameMax) return false;
+  std::string_view label;
+  for (std::string_view rest = text;;) {
+    size_t dot = rest.find('.');
+    label = rest.substr(0, dot);
+    if (!is_host_label(label)) return false;
+    if (dot == std::string_view::npos) break;
+    rest.remove_prefix(dot + 1);
+  }
+  return label.find_first_not_of("0123456789") != std::string_view::npos;
+}
+
+bool is_tensor_name(std::string_view text) {
+  bool has_control =
+      std::ranges::any_of(text, [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+  return !text.empty() && text.size() <= kTensorNameMax && !has_control && is_utf8(text);
+}
+
+bool is_tensor_datatype(std::string_view text) {
+  return std::ranges::find(kTensorDatatypes, text) != kTensorDatatypes.end();
+}
+
+bool is_tensor_shape(const std::vector<int64_t>& shape) {
+  return !shape.empty() && shape.size() <= kTensorDimensionsMax &&
+         std::ranges::all_of(shape, [](int64_t size) { return size == -1 || size >= 1; });
+}
+
+std::string service_problem(const ServiceSpec& service) {
+  if (service.batch_max < 1) return "has a `batch.max` below 1";
+  if (service.queue_max < 1 || service.queue_max > kServiceQueueMax)
+    return fmt::format("has a `queue` that is not 1 to {}", kServiceQueueMax);
+  if (!service.address.empty() && shortest_address(service.address) != service.address)
+    return "has a `listen` that is not a numeric address";
+  const TlsPaths& tls = service.tls;
+  bool has_tls_files = is_absolute(tls.certificate) && is_absolute(tls.key) &&
+                       (tls.clients.empty() || is_absolute(tls.clients));
+  if (!tls.is_empty() && !has_tls_files) return "has a `tls` without the paths of its files";
+  const ServiceKeySource& keys = service.keys;
+  bool is_one_source = keys.variable.empty() ? is_absolute(keys.file) : keys.file.empty();
+  if (!keys.is_empty() && !is_one_source) return "has `keys` that are not one variable or one file";
+  bool are_hosts =
+      service.hosts.size() <= kServiceHostsMax && std::ranges::all_of(service.hosts, is_host_name);
+  if (!are_hosts)
+    return fmt::format("has `hosts` that are not at most {} DNS names", kServiceHostsMax);
+  std::string problem = tensors_problem("inputs", service.inputs);
+  if (problem.empty()) problem = tensors_problem("outputs", service.outputs);
+  return problem.empty() ? exposure_problem(service) : problem;
+}
+
+}  // namespace flow

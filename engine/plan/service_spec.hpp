@@ -1,0 +1,79 @@
+// Options of a service: where it listens, who may call it, how many requests wait, and the tensors
+// that it declares.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/base/address.hpp"
+#include "engine/value/tensor_spec.hpp"
+
+namespace flow {
+
+constexpr uint32_t kServiceQueueMax = 1'000'000;  // requests
+constexpr size_t kServiceHostsMax = 64;
+constexpr size_t kServiceTensorsMax = 64;  // of the inputs, and of the outputs
+constexpr size_t kTensorDimensionsMax = 8;
+constexpr size_t kTensorNameMax = 256;  // bytes
+
+/// Datatypes of the Open Inference Protocol whose elements have a fixed size.
+constexpr std::array<std::string_view, 13> kTensorDatatypes = {
+    "BOOL",  "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16",
+    "INT32", "INT64", "FP16",   "BF16",   "FP32",   "FP64"};
+
+/// Absolute paths of PEM files. All are empty: the service speaks plain HTTP.
+struct TlsPaths {
+  std::string certificate{}, key{};
+  std::string clients{};  // "": clients need no certificate
+  bool operator==(const TlsPaths&) const = default;
+  bool is_empty() const { return *this == TlsPaths{}; }
+};
+
+/// Where a service reads the keys that its callers must have: from a variable of the submitter, or
+/// from a file. Both are empty: it asks for none. The keys themselves are never part of a plan.
+struct ServiceKeySource {
+  std::string variable{};
+  std::string file{};  // absolute
+  bool operator==(const ServiceKeySource&) const = default;
+  bool is_empty() const { return variable.empty() && file.empty(); }
+};
+
+struct ServiceSpec {
+  uint16_t port = 0;
+  uint32_t batch_max = 1;
+  int64_t batch_wait_us = 0;
+  std::string address{};  // numeric, in its shortest form; "": 127.0.0.1
+  TlsPaths tls{};
+  ServiceKeySource keys{};
+  std::vector<std::string> hosts{};  // lower case: names in `Host` that requests may have
+  bool is_insecure = false;          // may listen beyond loopback without `tls` and `keys`
+  uint32_t queue_max = 1024;         // requests that wait for a call of `predict`
+  std::vector<TensorSpec> inputs{}, outputs{};  // sorted by name; empty: not declared
+  bool operator==(const ServiceSpec&) const = default;
+};
+
+/// "127.0.0.1:8080", "[::1]:8080": a numeric address, which is returned in its shortest form, and a
+/// port. Nothing for any other text.
+std::optional<Address> parse_listen(std::string_view text);
+
+/// Whether the text is a DNS name in lower case. Numbers are an address, and no name.
+bool is_host_name(std::string_view text);
+
+/// Whether the text can name a tensor: 1 to kTensorNameMax bytes of UTF-8 without control
+/// characters.
+bool is_tensor_name(std::string_view text);
+
+bool is_tensor_datatype(std::string_view text);
+
+/// Whether there are 1 to kTensorDimensionsMax sizes, each from 1 or -1.
+bool is_tensor_shape(const std::vector<int64_t>& shape);
+
+/// What is wrong with the service as a clause of which its task is the subject, "listens on …"; ""
+/// if nothing is.
+std::string service_problem(const ServiceSpec& service);
+
+}  // namespace flow

@@ -1,0 +1,24 @@
+// The inputs and outputs that a service declares: as its metadata shows them, and as it checks
+// them.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "engine/serve/inference.hpp"
+#include "engine/value/tensor_spec.hpp"
+#include "flow/result.hpp"
+
+namespace flow {
+
+/// A list for metadata: [{"name":"x","datatype":"FP32","shape":[-1,64]}].
+std::string tensors_json(const std::vector<TensorSpec>& declared);
+
+/// Whether the inputs of a request are those declared, in name, datatype and shape; without a
+/// declaration all are. The Error is of kind user. A datatype that tensors do not have counts as
+/// the one that it becomes: an INT16 may be given as INT32.
+Status check_inputs(const std::vector<TensorSpec>& declared, const Tensors& inputs);
+
+/// The same for what predict returned; the Error is of kind task.
+Status check_outputs(const std::vector<TensorSpec>& declared, const Tensors& outputs);
+
+}  // namespace flow
