@@ -6,11 +6,15 @@
 #include "engine/executor/attempt.hpp"
 #include "engine/executor/service_options.hpp"
 #include "engine/serve/model_server.hpp"
+#include "engine/serve/predict_result.hpp"
+#include "engine/value/utf8.hpp"
 
 namespace flow {
 
 namespace {
 
+constexpr size_t kPredictErrorMax =
+    4096;                        // bytes of a script's error, in a response and in the log
 constexpr int64_t kEndMs = 500;  // between the last response and the end of the attempt
 
 /// The worker kills the attempt at the end of its grace.
@@ -59,21 +63,10 @@ void run_service(Attempt& attempt, ScriptVm& vm, const AttemptRequest& request) 
         std::vector<std::pair<Value, Value>> fields;
         for (const auto& [name, tensor] : inputs) fields.emplace_back(Value(name), Value(tensor));
         auto result = vm.predict(Value::map(std::move(fields)));
-        if (!result.ok()) return Error{ErrorKind::task, attempt.hidden(result.error().message)};
-        Tensors outputs;
-        bool is_tensors = result->kind() == Value::Kind::table && result->as_table().list.empty();
-        if (is_tensors) {
-          for (const auto& [name, value] : result->as_table().fields) {
-            is_tensors = is_tensors && name.kind() == Value::Kind::string &&
-                         value.kind() == Value::Kind::tensor && value.as_tensor().data != nullptr;
-            if (is_tensors) outputs[name.as_string()] = value.as_tensor();
-          }
-        }
-        if (!is_tensors || outputs.empty())
+        if (!result.ok())
           return Error{ErrorKind::task,
-                       fmt::format("`predict` of `{}` returned no table of tensors by name",
-                                   attempt.shown_task())};
-        return outputs;
+                       cut_text(attempt.hidden(result.error().message), kPredictErrorMax)};
+        return tensors_by_name(*result, attempt.shown_task());
       },
       [&attempt] { return attempt.stopping(); });
   bool are_checkpoints_done = attempt.close_checkpoints(AttemptOutcome::Kind::stopped);

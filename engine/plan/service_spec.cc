@@ -57,6 +57,24 @@ std::string exposure_problem(const ServiceSpec& service) {
       service.address, lacks, add);
 }
 
+/// The datatype of the tensors that hold values of a datatype which tensors do not have; "" for the
+/// others.
+std::string wider_datatype(std::string_view datatype) {
+  if (datatype == "INT8" || datatype == "INT16" || datatype == "UINT16") return "INT32";
+  if (datatype == "UINT32" || datatype == "UINT64") return "INT64";
+  return "";
+}
+
+/// Responses have the datatypes of tensors only.
+std::string outputs_problem(const std::vector<TensorSpec>& outputs) {
+  for (const TensorSpec& output : outputs)
+    if (std::string wider = wider_datatype(output.datatype); !wider.empty())
+      return fmt::format(
+          "has the output `{}` of {}, but tensors of `predict` hold such numbers as {}: declare {}",
+          output.name, output.datatype, wider, wider);
+  return "";
+}
+
 std::string tensors_problem(const char* option, const std::vector<TensorSpec>& tensors) {
   if (tensors.size() > kServiceTensorsMax)
     return fmt::format("has {} tensors in `{}`, and {} are allowed", tensors.size(), option,
@@ -129,6 +147,7 @@ std::string service_problem(const ServiceSpec& service) {
     return fmt::format("has `hosts` that are not at most {} DNS names", kServiceHostsMax);
   std::string problem = tensors_problem("inputs", service.inputs);
   if (problem.empty()) problem = tensors_problem("outputs", service.outputs);
+  if (problem.empty()) problem = outputs_problem(service.outputs);
   return problem.empty() ? exposure_problem(service) : problem;
 }
 

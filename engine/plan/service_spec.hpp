@@ -60,7 +60,7 @@ struct ServiceSpec {
 /// port. Nothing for any other text.
 std::optional<Address> parse_listen(std::string_view text);
 
-/// Whether the text is a DNS name in lower case. Numbers are an address, and no name.
+/// Whether the text is a DNS name in lower case. Numbers are an address, not a name.
 bool is_host_name(std::string_view text);
 
 /// Whether the text can name a tensor: 1 to kTensorNameMax bytes of UTF-8 without control

@@ -18,6 +18,12 @@ int64_t rows_of(const Tensors& inputs) {
   return std::max<int64_t>(rows, 1);
 }
 
+uint64_t bytes_of(const Tensors& tensors) {
+  uint64_t bytes = 0;
+  for (const auto& [name, tensor] : tensors) bytes += tensor.data->size();
+  return bytes;
+}
+
 std::string batch_signature(const Tensors& inputs) {
   std::string signature;
   for (const auto& [name, tensor] : inputs) {

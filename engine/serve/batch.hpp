@@ -12,6 +12,8 @@ namespace flow {
 
 /// The common first dimension of all inputs; 1 if they differ or there are none.
 int64_t rows_of(const Tensors& inputs);
+/// Of the elements.
+uint64_t bytes_of(const Tensors& tensors);
 /// Equal texts mean that the requests can be joined: names, datatypes and shapes are equal except
 /// for the first dimension. Empty if this one cannot be joined with any.
 std::string batch_signature(const Tensors& inputs);

@@ -22,7 +22,7 @@ struct BatchQueue::Entry {
 
 struct BatchQueue::Bucket {
   std::string key;
-  int64_t rows_full;  // it is due at once with so many rows
+  int64_t rows_full;  // with this many it is due at once
   int64_t rows = 0;
   std::map<uint64_t, Entry> entries;  // by number
 
@@ -107,7 +107,11 @@ BatchQueue::Requests BatchQueue::take_batch(Clock::time_point now) {
 BatchQueue::Clock::time_point BatchQueue::next_event() const {
   if (!full_.empty()) return full_.begin()->first.first;
   if (filling_.empty()) return Clock::time_point::max();
-  return std::min(filling_.begin()->first.first + wait_, deadlines_.begin()->first);
+  return std::min(filling_.begin()->first.first + wait_, next_deadline());
+}
+
+BatchQueue::Clock::time_point BatchQueue::next_deadline() const {
+  return deadlines_.empty() ? Clock::time_point::max() : deadlines_.begin()->first;
 }
 
 void BatchQueue::insert_age(Bucket& bucket) {

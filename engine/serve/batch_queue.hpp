@@ -47,6 +47,8 @@ class BatchQueue {
   Requests take_batch(Clock::time_point now);
   /// When the next batch is due or the next deadline passes; time_point::max() if it is empty.
   Clock::time_point next_event() const;
+  /// time_point::max() if it is empty.
+  Clock::time_point next_deadline() const;
 
  private:
   struct Entry;

@@ -40,9 +40,13 @@ const std::list<ConnectionTable::Connection>& ConnectionTable::all(Phase phase) 
   return phases_[static_cast<size_t>(phase)];
 }
 
-bool ConnectionTable::reserve(Entry& entry, uint64_t bytes) {
+bool ConnectionTable::fits(const Entry& entry, uint64_t bytes) const {
   uint64_t others = bytes_ - entry.bytes;
-  if (bytes > entry.bytes && others + bytes > bytes_max_) return false;
+  return bytes <= entry.bytes || others + bytes <= bytes_max_;
+}
+
+bool ConnectionTable::reserve(Entry& entry, uint64_t bytes) {
+  if (!fits(entry, bytes)) return false;
   hold(entry, bytes);
   return true;
 }

@@ -42,10 +42,14 @@ class ConnectionTable {
   std::vector<Connection> lapsed(Phase phase, Clock::duration duration, Clock::time_point now);
   const std::list<Connection>& all(Phase phase) const;
 
-  /// Sets the bytes that the connection holds; false if all together would exceed the limit.
+  /// Whether the connection could hold so many bytes now: all together have a limit.
+  bool fits(const Entry& entry, uint64_t bytes) const;
+  /// Sets the bytes that the connection holds; false if they do not fit.
   bool reserve(Entry& entry, uint64_t bytes);
   /// The same without the limit, for responses.
   void hold(Entry& entry, uint64_t bytes);
+  /// Whether responses have exceeded the limit.
+  bool is_exceeded() const { return bytes_ > bytes_max_; }
 
  private:
   const uint64_t bytes_max_;

@@ -14,9 +14,9 @@ namespace flow {
 std::string tensors_json(const std::vector<TensorSpec>& declared);
 
 /// Whether the inputs of a request are those declared, in name, datatype and shape; without a
-/// declaration all are. The Error is of kind user. A datatype that tensors do not have counts as
-/// the one that it becomes: an INT16 may be given as INT32.
-Status check_inputs(const std::vector<TensorSpec>& declared, const Tensors& inputs);
+/// declaration all are. The Error is of kind user. The datatype is the one that the client gave: an
+/// INT16 must not be given as INT32, although a tensor holds both in the same way.
+Status check_inputs(const std::vector<TensorSpec>& declared, const InferRequest& request);
 
 /// The same for what predict returned; the Error is of kind task.
 Status check_outputs(const std::vector<TensorSpec>& declared, const Tensors& outputs);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "engine/serve/field_text.hpp"
+#include "flow/result.hpp"
 
 namespace flow {
 
@@ -52,6 +53,10 @@ std::pair<int, std::string_view> next_part(z_stream& stream, char (&part)[kStep]
   return {state, {part, sizeof part - stream.avail_out}};
 }
 
+PlainBody rejected(int status, std::string message) {
+  return {{}, HttpError{status, std::move(message)}};
+}
+
 }  // namespace
 
 bool accepts_gzip(std::string_view accept_encoding) {
@@ -85,7 +90,7 @@ std::string gzip(std::string_view body) {
   return out;
 }
 
-Result<std::string> decompress(std::string_view encoding, std::string_view body, size_t bytes_max) {
+PlainBody decompress(std::string_view encoding, std::string_view body, size_t bytes_max) {
   const bool is_gzip = encoding == "gzip";
   FLOW_CHECK(is_gzip || encoding == "deflate");
   z_stream stream{};
@@ -97,22 +102,25 @@ Result<std::string> decompress(std::string_view encoding, std::string_view body,
     feed(stream, body);
     auto [state, got] = next_part(stream, part, [&] { return inflate(&stream, Z_NO_FLUSH); });
     if (got.size() > bytes_max - out.size())
-      return user_error(
+      return rejected(
+          413,
           fmt::format("the body is larger than {} bytes after its Content-Encoding `{}` is undone",
                       bytes_max, encoding));
     out += got;
     if (state == Z_OK) continue;
     if (state == Z_BUF_ERROR)
-      return user_error(
-          fmt::format("the body ends before its Content-Encoding `{}` does", encoding));
+      return rejected(400,
+                      fmt::format("the body ends before its Content-Encoding `{}` does", encoding));
     if (state != Z_STREAM_END)
-      return user_error(fmt::format("the body is not of its Content-Encoding `{}`: {}", encoding,
-                                    stream.msg == nullptr ? "it needs a dictionary" : stream.msg));
-    if (!feed(stream, body)) return out;
+      return rejected(400,
+                      fmt::format("the body is not of its Content-Encoding `{}`: {}", encoding,
+                                  stream.msg == nullptr ? "it needs a dictionary" : stream.msg));
+    if (!feed(stream, body)) return {std::move(out)};
     // A gzip file may have several members, one after another (RFC 1952).
     if (!is_gzip || *stream.next_in != kGzipBegin)
-      return user_error(fmt::format(
-          "other bytes follow the end of the Content-Encoding `{}` in the body", encoding));
+      return rejected(
+          400, fmt::format("other bytes follow the end of the Content-Encoding `{}` in the body",
+                           encoding));
     FLOW_CHECK(inflateReset(&stream) == Z_OK);
   }
 }

@@ -2,10 +2,9 @@
 
 #include <fmt/format.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 
-#include <algorithm>
-#include <cerrno>
+#include <boost/asio/post.hpp>
+#include <chrono>
 #include <utility>
 
 namespace flow {
@@ -16,10 +15,12 @@ namespace {
 
 using Tcp = asio::ip::tcp;
 
-constexpr size_t kBurstsMax = 16;         // before another connection has its turn
-constexpr size_t kWriteMark = 64 * 1024;  // a response that has advanced so far has its time again
-
-bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK; }
+// Before another connection has its turn.
+constexpr size_t kBurstsMax = 16;
+constexpr int kRequestsMax = 32;
+// Read at a time, unless a body arrives: more could only be later requests, which wait.
+constexpr size_t kPipelinedBytes = 16 * 1024;
+constexpr uint64_t kBytesPerSecondMin = 64 * 1024;  // that a client must read of a response
 
 }  // namespace
 
@@ -27,7 +28,8 @@ HttpConnection::HttpConnection(HttpShared& shared, const Tcp& protocol, int sock
     : shared_(shared), socket_(shared.context), reader_(shared.options.rules) {
   if (shared.tls) tls_ = std::make_unique<TlsSession>(*shared.tls);
   socket_.assign(protocol, socket);
-  socket_.native_non_blocking(true);
+  boost::system::error_code ignored;  // accept4() has set it; Asio only takes note
+  socket_.native_non_blocking(true, ignored);
 }
 
 // ---- Reading
@@ -57,7 +59,8 @@ void HttpConnection::read_more() {
   std::vector<char>& burst = shared_.burst;
   for (size_t round = 0; round < kBurstsMax; round++) {
     if (is_closed_ || !rest_.empty()) return;
-    ssize_t got = ::recv(socket_.native_handle(), burst.data(), burst.size(), 0);
+    size_t size = entry_.phase == Phase::body ? burst.size() : kPipelinedBytes;
+    ssize_t got = ::recv(socket_.native_handle(), burst.data(), size, 0);
     if (got == 0) return on_end();
     if (got < 0) return;  // start_read() finds out what is wrong
     receive({burst.data(), static_cast<size_t>(got)});
@@ -96,7 +99,8 @@ void HttpConnection::decrypt(std::string_view bytes) {
   } else if (tls_->is_open() && entry_.phase == Phase::head && !reader_.has_begun()) {
     shared_.table.enter(entry_, Phase::idle);
   }
-  send_wire(wire);
+  outgoing_.push(std::move(wire));
+  flush();
   if (is_closed_) return;
   if (!is_good) return linger();
   consume(shared_.plain);
@@ -105,7 +109,8 @@ void HttpConnection::decrypt(std::string_view bytes) {
 
 void HttpConnection::consume(std::string_view bytes) {
   is_consuming_ = true;
-  while (!bytes.empty() && !is_closed_ && entry_.phase <= Phase::body) {
+  int requests = 0;
+  while (!bytes.empty() && !is_closed_ && entry_.phase <= Phase::body && requests < kRequestsMax) {
     bytes.remove_prefix(reader_.read(bytes));
     switch (reader_.state()) {
       case HttpRequestReader::State::head:
@@ -116,6 +121,7 @@ void HttpConnection::consume(std::string_view bytes) {
         consume_body(!bytes.empty());
         break;
       case HttpRequestReader::State::whole:
+        requests++;
         dispatch();
         break;
       case HttpRequestReader::State::failed:
@@ -124,19 +130,33 @@ void HttpConnection::consume(std::string_view bytes) {
     }
   }
   is_consuming_ = false;
-  if (entry_.phase == Phase::waiting || entry_.phase == Phase::writing) rest_.append(bytes);
+  if (is_closed_ || bytes.empty() || entry_.phase == Phase::lingering) return;
+  rest_.append(bytes);
+  if (!shared_.table.reserve(entry_, entry_.bytes + rest_.size())) return close();
+  if (entry_.phase <= Phase::body)
+    asio::post(shared_.context, [self = shared_from_this()] { self->consume_rest(); });
+}
+
+/// Continues with the requests that have arrived during the last one.
+void HttpConnection::consume_rest() {
+  if (is_closed_ || entry_.phase > Phase::body) return;
+  std::string rest = std::exchange(rest_, {});
+  hold(0);
+  consume(rest);
+  if (is_closed_ || !rest_.empty()) return;
+  if (has_ended_ && entry_.phase <= Phase::body) return on_end();
+  start_read();
 }
 
 void HttpConnection::consume_body(bool is_more_there) {
   is_head_ = reader_.is_head();
-  if (!shared_.table.reserve(entry_, reader_.body_bytes())) return reject_busy();
+  // Only what has arrived is reserved, so that announcements alone do not take the place of others.
+  bool fits = shared_.table.fits(entry_, reader_.body_bytes()) &&
+              shared_.table.reserve(entry_, reader_.body_capacity());
+  if (!fits) return reject_busy();
   if (entry_.phase == Phase::body) return;
   shared_.table.enter(entry_, Phase::body);
-  if (!reader_.expects_continue() || is_more_there) return;
-  const std::string go_on = "HTTP/1.1 100 Continue\r\n\r\n";
-  std::string wire;
-  if (tls_ && !tls_->send(go_on, wire)) return close();
-  send_wire(tls_ ? wire : go_on);
+  if (reader_.expects_continue() && !is_more_there) send("HTTP/1.1 100 Continue\r\n\r\n", {});
 }
 
 void HttpConnection::dispatch() {
@@ -171,73 +191,75 @@ void HttpConnection::reject_busy() {
 void HttpConnection::respond(HttpResponse response) {
   if (is_closed_) return;
   closes_ = closes_ || shared_.is_draining;
-  response_ = {response_head(response, closes_), {}};
-  if (!is_head_) response_.body = std::move(response.body);
-  if (tls_ && !encrypt_response()) return close();
-  shared_.table.hold(entry_, response_.head.size() + response_.body.size());
+  std::string head = response_head(response, closes_);
+  if (is_head_) response.body.clear();
+  response_bytes_ = head.size() + response.body.size();
+  hold(response_bytes_);  // the request's body is gone
   shared_.table.enter(entry_, Phase::writing);
-  write();
+  send(std::move(head), std::move(response.body));
 }
 
-/// False if there is no session of TLS yet, or it has failed.
-bool HttpConnection::encrypt_response() {
-  std::string wire = std::exchange(wire_, {});
-  bool is_done =
-      tls_->is_open() && tls_->send(response_.head, wire) && tls_->send(response_.body, wire);
-  response_ = {std::move(wire), {}};
-  return is_done;
+void HttpConnection::send(std::string head, std::string body) {
+  if (tls_) {
+    std::string wire;
+    if (!tls_->is_open() || !tls_->send(head, wire) || !tls_->send(body, wire)) return close();
+    outgoing_.push(std::move(wire));
+  } else {
+    outgoing_.push(std::move(head));
+    outgoing_.push(std::move(body));
+  }
+  flush();
 }
 
-void HttpConnection::write() {
-  std::string &head = response_.head, &body = response_.body;
-  while (response_.sent < head.size() + body.size()) {
-    size_t in_head = std::min(response_.sent, head.size()), in_body = response_.sent - in_head;
-    iovec parts[2] = {{head.data() + in_head, head.size() - in_head},
-                      {body.data() + in_body, body.size() - in_body}};
-    msghdr message{};
-    message.msg_iov = parts;
-    message.msg_iovlen = 2;
-    ssize_t sent = ::sendmsg(socket_.native_handle(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0 && !would_block()) return close();
-    if (sent < 0) {
-      if (response_.sent - response_.marked >= kWriteMark) {
-        response_.marked = response_.sent;
-        shared_.table.enter(entry_, Phase::writing);
-      }
+void HttpConnection::flush() {
+  if (is_flushing_) return;
+  switch (outgoing_.send(socket_.native_handle())) {
+    case SendQueue::Outcome::failed:
+      return close();
+    case SendQueue::Outcome::blocked:
+      is_flushing_ = true;
       socket_.async_wait(Tcp::socket::wait_write,
                          [self = shared_from_this()](const boost::system::error_code& error) {
-                           if (!error && !self->is_closed_) self->write();
+                           self->is_flushing_ = false;
+                           if (!error && !self->is_closed_) self->flush();
                          });
       return;
-    }
-    response_.sent += static_cast<size_t>(sent);
+    case SendQueue::Outcome::all_sent:
+      if (entry_.phase == Phase::writing) return finish_response();
+      if (entry_.phase == Phase::lingering) ::shutdown(socket_.native_handle(), SHUT_WR);
   }
-  finish_response();
 }
 
 void HttpConnection::finish_response() {
-  response_ = {};
-  shared_.table.hold(entry_, 0);
+  hold(0);
   if (closes_) return linger();
   shared_.table.enter(entry_, Phase::idle);
-  if (is_consuming_) return;
-  std::string rest = std::exchange(rest_, {});
-  consume(rest);
-  if (is_closed_ || !rest_.empty()) return;
-  if (has_ended_ && entry_.phase <= Phase::body) return on_end();
-  start_read();
+  if (!is_consuming_) consume_rest();
+}
+
+/// Counts what the connection holds besides later requests.
+void HttpConnection::hold(uint64_t bytes) { shared_.table.hold(entry_, bytes + rest_.size()); }
+
+bool HttpConnection::is_overdue(ConnectionTable::Clock::time_point now) const {
+  auto limit = std::chrono::milliseconds(shared_.options.limits.write_ms) +
+               std::chrono::seconds(response_bytes_ / kBytesPerSecondMin);
+  return entry_.phase == Phase::writing && entry_.since + limit <= now;
 }
 
 // ---- The end
 
 void HttpConnection::linger() {
   std::string().swap(rest_);
+  hold(0);
   shared_.table.enter(entry_, Phase::lingering);
-  if (tls_) tls_->close(wire_);
-  flush_wire();
+  if (tls_) {
+    std::string wire;
+    tls_->close(wire);
+    outgoing_.push(std::move(wire));
+  }
+  flush();
   if (is_closed_) return;
-  if (has_ended_) return close();
+  if (has_ended_ && outgoing_.is_empty()) return close();
   start_read();
 }
 
@@ -245,41 +267,16 @@ void HttpConnection::close() {
   if (is_closed_) return;
   auto kept = shared_from_this();  // the table may have the last reference
   is_closed_ = is_abandoned_ = true;
+  if (tls_ && tls_->is_open() && outgoing_.is_empty()) {
+    std::string wire;
+    tls_->close(wire);
+    outgoing_.push(std::move(wire));
+    outgoing_.send(socket_.native_handle());
+  }
   boost::system::error_code ignored;
   socket_.close(ignored);
   shared_.table.remove(entry_);
   shared_.on_close();
-}
-
-// ---- What TLS sends besides responses
-
-/// After the response that is being written, or at once.
-void HttpConnection::send_wire(const std::string& wire) {
-  if (entry_.phase == Phase::writing) {
-    response_.head += wire;
-  } else if (!wire.empty()) {
-    wire_ += wire;
-    flush_wire();
-  }
-}
-
-void HttpConnection::flush_wire() {
-  while (!wire_.empty()) {
-    ssize_t sent =
-        ::send(socket_.native_handle(), wire_.data(), wire_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0 && !would_block()) return close();
-    if (sent < 0) {
-      // A client that does not read has the time of the phase.
-      socket_.async_wait(Tcp::socket::wait_write,
-                         [self = shared_from_this()](const boost::system::error_code& error) {
-                           if (!error && !self->is_closed_) self->flush_wire();
-                         });
-      return;
-    }
-    wire_.erase(0, static_cast<size_t>(sent));
-  }
-  if (entry_.phase == Phase::lingering) ::shutdown(socket_.native_handle(), SHUT_WR);
 }
 
 }  // namespace flow

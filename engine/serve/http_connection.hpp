@@ -15,6 +15,7 @@
 #include "engine/serve/http_options.hpp"
 #include "engine/serve/http_request.hpp"
 #include "engine/serve/http_response.hpp"
+#include "engine/serve/send_queue.hpp"
 
 namespace flow {
 
@@ -53,6 +54,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void linger();
   /// Ends it at once, and leaves the table.
   void close();
+  /// The response was not read within its time, which depends on its length.
+  bool is_overdue(ConnectionTable::Clock::time_point now) const;
 
   /// The client sends no more, but it may still read.
   bool has_ended() const { return has_ended_; }
@@ -73,11 +76,11 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void dispatch();
   void reject_busy();
 
-  bool encrypt_response();
-  void write();
+  void send(std::string head, std::string body);
+  void flush();
   void finish_response();
-  void send_wire(const std::string& wire);
-  void flush_wire();
+  void consume_rest();
+  void hold(uint64_t bytes);
 
   HttpShared& shared_;
   boost::asio::ip::tcp::socket socket_;
@@ -85,14 +88,10 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   HttpRequestReader reader_;
   std::unique_ptr<TlsSession> tls_;  // null without TLS
   std::array<char, kReadBytes> in_;
-  std::string rest_;  // bytes of later requests; reading pauses while there are some
-  std::string wire_;  // of TLS, sent between responses
-  struct {
-    std::string head, body;  // with TLS all is encrypted in `head`
-    size_t sent = 0;
-    size_t marked = 0;  // when the time of the response began anew
-  } response_;
-  bool is_reading_ = false, is_consuming_ = false, is_closed_ = false;
+  std::string rest_;             // bytes of later requests; reading pauses while there are some
+  SendQueue outgoing_;           // responses, and what TLS says between them
+  uint64_t response_bytes_ = 0;  // of the response that is being sent
+  bool is_reading_ = false, is_consuming_ = false, is_flushing_ = false, is_closed_ = false;
   bool is_head_ = false;  // the request's method
   bool closes_ = false;   // after the response
   bool has_ended_ = false;

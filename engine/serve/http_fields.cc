@@ -103,7 +103,8 @@ HttpError body_too_large(const HttpRules& rules) {
 }
 
 std::optional<HttpError> check_json_bytes(const HttpRequest& request, uint64_t body_bytes) {
-  if (request.json_bytes.value_or(0) <= body_bytes) return {};
+  // If the body is compressed, it counts the bytes that come out.
+  if (!request.content_encoding.empty() || request.json_bytes.value_or(0) <= body_bytes) return {};
   return HttpError{400, fmt::format("the {} is {} bytes, but the body has only {}", kJsonBytes,
                                     *request.json_bytes, body_bytes)};
 }
@@ -150,8 +151,6 @@ std::optional<HttpError> HttpFields::read_list(std::string_view name, std::strin
 
 /// A second one could be what another program reads instead.
 std::optional<HttpError> HttpFields::read_single(std::string_view name, std::string_view value) {
-  // Traces are no reason to reject a request: two of them are none.
-  if (equal_names(name, "traceparent")) request_.traceparent = ++traces_ == 1 ? value : "";
   const std::pair<std::string_view, Field*> fields[] = {
       {"Host", &host_},
       {"Origin", &origin_},
@@ -179,8 +178,6 @@ std::optional<HttpError> HttpFields::check(bool is_old) {
     if (!is_chunked())
       if (auto error = check_json_bytes(request_, length_.value_or(0))) return error;
   }
-  request_.authorization = authorization_.value_or("");
-  request_.content_type = content_type_.value_or("");
   request_.timeout = timeout_.value_or("");
   if (is_old) expects_continue_ = false;
   return {};

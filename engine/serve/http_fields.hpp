@@ -36,11 +36,12 @@ class HttpFields {
   HttpRequest& request_;
   std::optional<uint64_t> length_;
   Field host_, origin_, coding_, expectation_, authorization_, content_type_, timeout_, json_bytes_;
-  int codings_ = 0, traces_ = 0;
+  int codings_ = 0;
   bool expects_continue_ = false;
 };
 
-/// The JSON at the begin of the body must be a part of it.
+/// The JSON at the begin of the body must be a part of it. Of a compressed body this cannot be
+/// told before it is decompressed.
 std::optional<HttpError> check_json_bytes(const HttpRequest& request, uint64_t body_bytes);
 HttpError body_too_large(const HttpRules& rules);
 

@@ -17,7 +17,7 @@ struct HttpLimits {
   int64_t idle_ms = 60'000;         // between two requests
   int64_t head_ms = 10'000;         // from the first to the last byte of a head
   int64_t body_ms = 120'000;        // for a whole body
-  int64_t write_ms = 60'000;        // for a whole response
+  int64_t write_ms = 60'000;        // for a whole response, and 1 s more for each 64 KiB of it
   int64_t silence_ms = 1'000;       // in a drain, an idle connection is closed after this time
   int64_t half_closed_ms = 1'000;  // a client that sends no more is answered for this time; then it
                                    // counts as gone
@@ -31,8 +31,8 @@ struct HttpOptions {
   std::optional<TlsFiles> tls = {};
   HttpRules rules = {};
   HttpLimits limits = {};
-  /// Called on the server's thread with what an operator should know, such as certificates that
-  /// cannot be loaded again.
+  /// Called by open() and on the server's thread with what an operator should know, such as
+  /// certificates that cannot be loaded again.
   std::function<void(const std::string&)> log = {};
 };
 

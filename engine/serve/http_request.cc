@@ -237,6 +237,10 @@ class HttpRequestReader::Impl {
     return parser_->fields().length().value_or(parser_->request().body.size());
   }
 
+  uint64_t body_capacity() {
+    return state_ == State::body ? parser_->request().body.capacity() : 0;
+  }
+
   const HttpError& error() const {
     FLOW_CHECK(state_ == State::failed);
     return error_;
@@ -255,7 +259,7 @@ class HttpRequestReader::Impl {
   }
 
  private:
-  /// A client may send an empty line too many after its request before (RFC 9112, section 2.2).
+  /// A client may send an extra empty line after the previous request (RFC 9112, section 2.2).
   size_t skip_empty_lines(std::string_view bytes) {
     size_t at = 0;
     for (; at < bytes.size() && empty_lines_ <= kEmptyLinesMax; at++) {
@@ -397,6 +401,7 @@ HttpRequestReader::State HttpRequestReader::state() const { return impl_->state(
 bool HttpRequestReader::has_begun() const { return impl_->has_begun(); }
 bool HttpRequestReader::expects_continue() const { return impl_->expects_continue(); }
 uint64_t HttpRequestReader::body_bytes() const { return impl_->body_bytes(); }
+uint64_t HttpRequestReader::body_capacity() const { return impl_->body_capacity(); }
 const HttpError& HttpRequestReader::error() const { return impl_->error(); }
 bool HttpRequestReader::is_head() const { return impl_->is_head(); }
 HttpRequest HttpRequestReader::take() { return impl_->take(); }

@@ -41,12 +41,11 @@ struct HttpRequest {
   std::string method, path, query;  // `query` is without `?`
   std::string body;
   bool close = false;  // the connection is closed after the response
-  std::string accept_encoding, content_type;
+  std::string accept_encoding;
   std::string content_encoding;  // `gzip`, `deflate` or empty
   std::string timeout;           // X-Request-Timeout
-  std::string traceparent;       // https://www.w3.org/TR/trace-context/
-  std::string authorization;
-  /// Inference-Header-Content-Length: the JSON at the begin of the body, in bytes.
+  /// Inference-Header-Content-Length: the JSON at the begin of the body, in bytes. Of a body
+  /// without a coding it is at most the length.
   std::optional<uint64_t> json_bytes;
 
   bool operator==(const HttpRequest&) const = default;
@@ -76,6 +75,8 @@ class HttpRequestReader {
   bool expects_continue() const;
   /// The body as announced; if it is chunked, as far as it has arrived. In bytes, for state body.
   uint64_t body_bytes() const;
+  /// The memory that the body takes so far, in bytes, for state body.
+  uint64_t body_capacity() const;
   /// For state failed.
   const HttpError& error() const;
   /// Whether the method is HEAD: an error has no body then.

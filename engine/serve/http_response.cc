@@ -41,6 +41,8 @@ const char* reason_of(int status) {
       return "Too Many Requests";
     case 431:
       return "Request Header Fields Too Large";
+    case 499:  // of nginx, in no RFC
+      return "Client Closed Request";
     case 500:
       return "Internal Server Error";
     case 501:

@@ -1,15 +1,20 @@
 #include "engine/serve/http_server.hpp"
 
+#include <fmt/format.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <condition_variable>
+#include <exception>
 #include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "engine/base/clock.hpp"
+#include "engine/base/size_units.hpp"
 #include "engine/serve/connection_table.hpp"
 #include "engine/serve/http_connection.hpp"
 #include "engine/serve/http_listener.hpp"
@@ -26,6 +31,9 @@ using Connection = std::shared_ptr<HttpConnection>;
 
 constexpr auto kTick = milliseconds(50);  // resolution of all limits of time
 constexpr auto kLingerTime = milliseconds(1'000);
+constexpr auto kSlowReader = milliseconds(1'000);  // then a response gives way to others
+constexpr auto kCertificateReport = std::chrono::hours(24);
+constexpr milliseconds kExpiresSoon = std::chrono::hours(7 * 24);
 
 }  // namespace
 
@@ -42,13 +50,17 @@ class HttpServerImpl : public std::enable_shared_from_this<HttpServerImpl> {
   void stop();
 
  private:
+  void run();
+  void report(const std::string& line) const;
   bool adopt(int socket);
-  void evict_for_parked(Clock::time_point now);
+  bool evict_oldest(Clock::time_point now);
+  void retry_parked(Clock::time_point now);
   void flush_completed();
   void wait_for_tick();
   void tick(Clock::time_point now);
   void end_slow(Clock::time_point now);
   void reload_certificates(Clock::time_point now);
+  void report_certificates();
   void drain(Clock::time_point now);
   void check_drained();
 
@@ -57,7 +69,8 @@ class HttpServerImpl : public std::enable_shared_from_this<HttpServerImpl> {
   const size_t connections_max_;
   HttpListener listener_;
   asio::steady_timer timer_{shared_.context};
-  Clock::time_point draining_since_;
+  Clock::time_point draining_since_, certificates_reported_;
+  int64_t expires_at_ms_ = 0;  // as reported
 
   struct Completion {
     Connection connection;
@@ -81,7 +94,7 @@ HttpServerImpl::HttpServerImpl(const HttpOptions& options, HttpServer::Handler h
   shared_.on_close = [this] {
     // Not at once: the caller may be looking at the table.
     if (listener_.parked_since())
-      asio::post(shared_.context, [this] { evict_for_parked(Clock::now()); });
+      asio::post(shared_.context, [this] { retry_parked(Clock::now()); });
     check_drained();
   };
 }
@@ -92,39 +105,67 @@ Status HttpServerImpl::listen() {
     auto context = TlsContext::open(*options.tls);
     FLOW_TRY(context);
     shared_.tls = std::move(*context);
-    if (options.log)
-      for (const std::string& warning : shared_.tls->warnings()) options.log(warning);
+    report_certificates();
   }
   FLOW_TRY(listener_.listen(options));
   wait_for_tick();
   thread_ = std::thread([this] {
     ::pthread_setname_np(::pthread_self(), "flow-http");
-    shared_.context.run();
+    run();
   });
   return {};
+}
+
+/// A connection for which there is no memory must not end the service.
+void HttpServerImpl::run() {
+  while (!shared_.context.stopped()) {
+    try {
+      shared_.context.run();
+    } catch (const std::exception& error) {
+      report(fmt::format("the HTTP server failed to handle an event: {}", error.what()));
+    }
+  }
+}
+
+void HttpServerImpl::report(const std::string& line) const {
+  if (shared_.options.log) shared_.options.log(line);
 }
 
 // ---- Connections
 
 bool HttpServerImpl::adopt(int socket) {
-  if (shared_.table.size() >= connections_max_) return false;
-  auto connection = std::make_shared<HttpConnection>(shared_, listener_.protocol(), socket);
+  if (shared_.table.size() >= connections_max_ && !evict_oldest(Clock::now())) return false;
+  Connection connection;
+  try {
+    connection = std::make_shared<HttpConnection>(shared_, listener_.protocol(), socket);
+  } catch (const std::exception& error) {  // the system's limit of watched files, or memory
+    ::close(socket);
+    report(fmt::format("a connection cannot be accepted: {}", error.what()));
+    return true;
+  }
   shared_.table.add(connection);
   connection->start();
   return true;
 }
 
-/// For the parked connection, closes the one that has waited longest for a request, or else for the
-/// rest of one. If all requests are whole, the parked connection is refused.
-void HttpServerImpl::evict_for_parked(Clock::time_point now) {
+/// Makes a place for a new connection: closes the one that has waited longest for a request, or
+/// else for the rest of one.
+bool HttpServerImpl::evict_oldest(Clock::time_point now) {
+  auto patience = milliseconds(shared_.options.limits.evict_after_ms);
+  for (Phase phase : {Phase::lingering, Phase::idle, Phase::head, Phase::body}) {
+    const auto& all = shared_.table.all(phase);
+    if (all.empty() || all.front()->entry().since + patience > now) continue;
+    all.front()->close();
+    return true;
+  }
+  return false;
+}
+
+/// If the requests of all connections are whole, the parked one is refused.
+void HttpServerImpl::retry_parked(Clock::time_point now) {
   auto since = listener_.parked_since();
   if (!since) return;
   auto patience = milliseconds(shared_.options.limits.evict_after_ms);
-  for (Phase phase : {Phase::lingering, Phase::idle, Phase::head, Phase::body}) {
-    if (shared_.table.size() < connections_max_) break;
-    auto lapsed = shared_.table.lapsed(phase, patience, now);
-    if (!lapsed.empty()) lapsed.front()->close();
-  }
   if (!listener_.retry_parked() && *since + patience <= now) {
     HttpResponse response = error_response(503, "too many connections are open");
     response.fields = "Retry-After: 1\r\n";
@@ -169,7 +210,7 @@ void HttpServerImpl::wait_for_tick() {
 void HttpServerImpl::tick(Clock::time_point now) {
   end_slow(now);
   if (shared_.tls) reload_certificates(now);
-  evict_for_parked(now);
+  retry_parked(now);
   if (shared_.is_draining) drain(now);
   listener_.resume();  // after a pause for want of a file descriptor
 }
@@ -184,7 +225,13 @@ void HttpServerImpl::end_slow(Clock::time_point now) {
     each->reject({408, "the head of the request arrived too slowly"});
   for (const Connection& each : lapsed(Phase::body, limits.body_ms))
     each->reject({408, "the body of the request arrived too slowly"});
-  for (const Connection& each : lapsed(Phase::writing, limits.write_ms)) each->close();
+  for (const Connection& each : lapsed(Phase::writing, limits.write_ms))
+    if (each->is_overdue(now)) each->close();
+  // Clients that do not read must not take all memory.
+  for (const Connection& each : lapsed(Phase::writing, kSlowReader.count())) {
+    if (!shared_.table.is_exceeded()) break;
+    each->close();
+  }
   for (const Connection& each : lapsed(Phase::lingering, kLingerTime.count())) each->close();
   for (const Connection& each : lapsed(Phase::waiting, limits.half_closed_ms))
     if (each->has_ended()) each->abandon();
@@ -193,7 +240,22 @@ void HttpServerImpl::end_slow(Clock::time_point now) {
 void HttpServerImpl::reload_certificates(Clock::time_point now) {
   auto now_us = std::chrono::duration_cast<std::chrono::microseconds>(now.time_since_epoch());
   Status reloaded = shared_.tls->reload_if_changed(now_us.count());
-  if (!reloaded.ok() && shared_.options.log) shared_.options.log(reloaded.error().message);
+  if (!reloaded.ok()) report(reloaded.error().message);
+  bool is_new = shared_.tls->expires_at_ms() != expires_at_ms_;
+  if (is_new || now - certificates_reported_ >= kCertificateReport) report_certificates();
+}
+
+/// What is wrong with the certificates, and whether they expire soon.
+void HttpServerImpl::report_certificates() {
+  certificates_reported_ = Clock::now();
+  expires_at_ms_ = shared_.tls->expires_at_ms();
+  for (const std::string& warning : shared_.tls->warnings()) report(warning);
+  int64_t left_ms = expires_at_ms_ - now_ms();
+  if (left_ms > 0 && left_ms < kExpiresSoon.count())
+    report(
+        fmt::format("the certificate of the service `{}` expires in {}: replace its files, and "
+                    "they are loaded without a restart",
+                    shared_.options.name, format_duration(left_ms)));
 }
 
 // ---- The end

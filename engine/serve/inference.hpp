@@ -12,6 +12,8 @@ namespace flow {
 /// stored under it, and it would take longer than the request.
 using Tensors = std::map<std::string, Tensor>;
 
+struct Datatype;
+
 struct RequestedOutput {
   std::string name;
   bool is_binary = false;
@@ -20,8 +22,9 @@ struct RequestedOutput {
 struct InferRequest {
   std::string id;
   Tensors inputs;
-  std::vector<RequestedOutput> outputs;  // empty: all outputs
-  bool are_outputs_binary = false;       // if `outputs` is empty
+  std::map<std::string, const Datatype*> datatypes;  // that the client gave each input
+  std::vector<RequestedOutput> outputs;              // empty: all outputs
+  bool are_outputs_binary = false;                   // if `outputs` is empty
 };
 
 }  // namespace flow

@@ -1,5 +1,5 @@
 // Numbers of JSON text, read without a copy. Each function may read up to 8 bytes beyond the
-// number: the text needs so many bytes of padding.
+// number: the text needs 8 bytes of padding.
 #pragma once
 #include <bit>
 #include <cstddef>
@@ -42,10 +42,11 @@ inline const char* read_digits(const char* at, uint64_t& digits) {
     uint64_t text;
     std::memcpy(&text, at, sizeof text);
     text ^= 0x3030303030303030;
-    // The high bit of each byte up to the first that is no digit; those after it do not matter.
+    // The high bit of each byte up to the first that is not a digit; those after it do not matter.
     uint64_t others = ((text + 0x7676767676767676) | text) & 0x8080808080808080;
     unsigned count = others == 0 ? 8 : static_cast<unsigned>(std::countr_zero(others)) / 8;
-    // Leading zeros instead of the characters behind the digits; twice, as 64 is no shift.
+    // Leading zeros instead of the characters behind the digits; in two steps, because a shift by
+    // 64 is undefined.
     text = text << (32 - 4 * count) << (32 - 4 * count);
     text = text * 10 + (text >> 8);
     text = ((text & 0x000000ff000000ff) * 0x000f424000000064 +
@@ -92,7 +93,7 @@ inline double nearest_double(const JsonNumber& number) {
 inline float nearest_float(const JsonNumber& number) {
   if (!json_number::is_simple(number)) return json_number::parse_float(number);
   // The double is at most 2 units wrong in its last place. That matters only next to the middle
-  // between two floats. A number of this size is no subnormal float.
+  // between two floats. Numbers of this size are normal floats.
   double value = json_number::scaled(number);
   constexpr uint64_t kDropped = (uint64_t{1} << 29) - 1, kMiddle = uint64_t{1} << 28;
   uint64_t dropped = std::bit_cast<uint64_t>(value) & kDropped;

@@ -1,5 +1,5 @@
-// Threads: the HTTP server's calls handle(); the thread of run() predicts; one encodes and decodes
-// what takes long; one watches deadlines and the stop.
+// Threads: the HTTP server's calls handle(); the thread of run() predicts; one decodes and one
+// encodes what takes long; one watches deadlines and the stop.
 #include "engine/serve/model_server.hpp"
 
 #include <fmt/format.h>
@@ -10,13 +10,16 @@
 #include <chrono>
 #include <future>
 #include <mutex>
+#include <new>
 #include <utility>
 #include <vector>
 
 #include "engine/base/size_units.hpp"
 #include "engine/base/thread_pool.hpp"
 #include "engine/serve/api_keys.hpp"
+#include "engine/serve/batch.hpp"
 #include "engine/serve/declared_tensors.hpp"
+#include "engine/serve/field_text.hpp"
 #include "engine/serve/gzip.hpp"
 #include "engine/serve/oip.hpp"
 #include "engine/serve/request_scheduler.hpp"
@@ -34,24 +37,23 @@ using Clock = PendingRequest::Clock;
 using std::chrono::milliseconds;
 
 constexpr size_t kInlineBytesMax = 64 * 1024;    // decoded or encoded without another thread
-constexpr size_t kCodecQueueMax = 64;            // jobs that wait for the codec thread
+constexpr size_t kDecodesMax = 64;               // requests that wait for the decoding thread
 constexpr uint64_t kEncodeBytesMax = 64u << 20;  // of outputs that wait for it
 constexpr size_t kGzipBytesMin = 1024;
 constexpr size_t kFailuresMax = 100;  // logged individually between two calls of predict
+constexpr size_t kIdBytesLogged = 64;
 constexpr auto kStopCheck = milliseconds(100);
 constexpr auto kDrainCheck = milliseconds(10);
 constexpr auto kLastResponses = milliseconds(200);  // for those that are sent at a drain's end
-
-uint64_t bytes_of_outputs(const Tensors& outputs) {
-  uint64_t bytes = 0;
-  for (const auto& [name, tensor] : outputs) bytes += tensor.data->size();
-  return bytes;
-}
 
 HttpResponse busy_response(int status, std::string_view message) {
   HttpResponse response = error_response(status, message);
   response.fields = "Retry-After: 1\r\n";
   return response;
+}
+
+HttpResponse memory_response() {
+  return busy_response(503, "the service has too little memory left for this request");
 }
 
 HttpResponse stopping_response() { return busy_response(503, "the service is stopping"); }
@@ -63,6 +65,17 @@ HttpResponse ready_response(std::string body, bool is_ready) {
 std::string machine_name() {
   char name[256] = {};
   return ::gethostname(name, sizeof name - 1) == 0 ? name : "localhost";
+}
+
+bool is_any(const std::string& address) { return address == "0.0.0.0" || address == "::"; }
+
+/// url() has the machine's name, which may be a domain.
+std::vector<std::string> host_names(const ServiceOptions& options) {
+  std::vector<std::string> names = options.hosts;
+  if (!is_any(options.address)) return names;
+  names.push_back(machine_name());
+  for (char& letter : names.back()) letter = lower_letter(letter);
+  return names;
 }
 
 bool needs_no_key(Endpoint endpoint) {
@@ -120,9 +133,13 @@ class ModelServerImpl final : public ModelServer {
       : options_(bounded(options)), scheduler_(limits_of(options_), outcomes()) {}
 
   Status listen() {
-    auto codec = ThreadPool::start({.name = "flow-codec", .queue_max = kCodecQueueMax});
-    FLOW_TRY(codec);
-    codec_ = std::move(*codec);
+    // Apart, so that a response never waits for requests that take long to decode.
+    auto decoder = ThreadPool::start({.name = "flow-decode"});
+    FLOW_TRY(decoder);
+    decoder_ = std::move(*decoder);
+    auto encoder = ThreadPool::start({.name = "flow-encode"});
+    FLOW_TRY(encoder);
+    encoder_ = std::move(*encoder);
     auto timer = ThreadPool::start({.name = "flow-deadlines"});
     FLOW_TRY(timer);
     timer_ = std::move(*timer);
@@ -136,13 +153,17 @@ class ModelServerImpl final : public ModelServer {
                                scheduler_.wake();
                              }};
     http_options.rules = {
-        .body_max = kRequestBytesMax, .methods = allowed_methods, .hosts = options_.hosts};
+        .body_max = kRequestBytesMax, .methods = allowed_methods, .hosts = host_names(options_)};
     if (!options_.keys.empty())
       http_options.rules.authorize = [this](std::string_view path, std::string_view value) {
         return needs_no_key(route_of(path).endpoint) || keys_.permit(value);
       };
     auto http = HttpServer::open(http_options, [this](HttpRequest request, HttpReply reply) {
-      handle(std::move(request), std::move(reply));
+      try {
+        handle(request, reply);
+      } catch (const std::bad_alloc&) {
+        reply.send(memory_response());
+      }
     });
     FLOW_TRY(http);
     http_ = std::move(*http);
@@ -150,8 +171,7 @@ class ModelServerImpl final : public ModelServer {
   }
 
   std::string url() const override {
-    bool is_any = options_.address == "0.0.0.0" || options_.address == "::";
-    std::string host = is_any ? machine_name() : options_.address;
+    std::string host = is_any(options_.address) ? machine_name() : options_.address;
     if (host.find(':') != std::string::npos) host = "[" + host + "]";
     return fmt::format("{}://{}:{}", options_.tls ? "https" : "http", host, http_->port());
   }
@@ -160,7 +180,15 @@ class ModelServerImpl final : public ModelServer {
     std::promise<size_t> unanswered;
     timer_->post([&] { unanswered.set_value(watch(should_stop)); });
     serves_ = true;
-    scheduler_.run(predict, [this] { failures_.write_to(options_.log); });
+    try {
+      scheduler_.run(predict, [this] { failures_.write_to(options_.log); });
+    } catch (...) {
+      // Nothing predicts any more, and watch() uses what this function and its caller own.
+      has_failed_ = true;
+      scheduler_.close();
+      unanswered.get_future().wait();
+      throw;
+    }
     size_t count = unanswered.get_future().get();
     failures_.write_to(options_.log);
     if (count > 0 && options_.log)
@@ -173,9 +201,11 @@ class ModelServerImpl final : public ModelServer {
  private:
   // ---- the HTTP server's thread
 
-  void handle(HttpRequest request, HttpReply reply) {
+  void handle(HttpRequest& request, HttpReply& reply) {
     Route route = route_of(request.path);
-    bool is_model = route.endpoint >= Endpoint::repository_load;
+    if (route.endpoint == Endpoint::statistics && options_.name == "stats")
+      route = {.endpoint = Endpoint::model, .model = "stats"};
+    bool is_model = has_model(route.endpoint);
     if (is_model && route.model != options_.name)
       return reply.send(error_response(
           404, fmt::format("there is no model `{}` here, only `{}`", route.model, options_.name)));
@@ -183,7 +213,7 @@ class ModelServerImpl final : public ModelServer {
       return reply.send(
           error_response(404, fmt::format("`{}` has no version `{}`, only `{}`", options_.name,
                                           route.version, kModelVersion)));
-    if (route.endpoint == Endpoint::infer) return infer(std::move(request), std::move(reply));
+    if (route.endpoint == Endpoint::infer) return infer(request, reply);
     reply.send(describe(route.endpoint));
   }
 
@@ -220,7 +250,7 @@ class ModelServerImpl final : public ModelServer {
     }
   }
 
-  void infer(HttpRequest request, HttpReply reply) {
+  void infer(HttpRequest& request, HttpReply& reply) {
     auto pending = std::make_unique<PendingRequest>();
     pending->reply = std::move(reply);
     pending->arrived = Clock::now();
@@ -233,30 +263,44 @@ class ModelServerImpl final : public ModelServer {
     pending->deadline = pending->arrived + timeout;
     pending->accept_encoding = std::move(request.accept_encoding);
     bool is_small = request.body.size() <= kInlineBytesMax && request.content_encoding.empty();
-    if (is_small) return decode(request, std::move(pending));
+    if (is_small) return decode(request, pending);
     if (scheduler_.is_full()) return reject_full(*pending);
+    if (waiting_decodes_ >= kDecodesMax)
+      return respond(*pending, busy_response(503,
+                                             "too many requests with large or compressed "
+                                             "bodies wait here"));
     struct Job {
       HttpRequest request;
       std::unique_ptr<PendingRequest> pending;
     };
     auto job = std::make_shared<Job>(Job{std::move(request), std::move(pending)});
-    ThreadPool::Job decoding = [this, job] { decode(job->request, std::move(job->pending)); };
-    if (codec_->try_post(decoding)) return;
-    respond(*job->pending,
-            busy_response(503, "too many requests with large or compressed bodies wait here"));
+    waiting_decodes_++;
+    decoder_->post([this, job] {
+      waiting_decodes_--;
+      decode(job->request, job->pending);
+    });
   }
 
-  // ---- also the codec thread
+  // ---- also the decoding thread
 
-  void decode(HttpRequest& request, std::unique_ptr<PendingRequest> pending) {
+  void decode(HttpRequest& request, std::unique_ptr<PendingRequest>& pending) {
+    try {
+      admit(request, pending);
+    } catch (const std::bad_alloc&) {
+      if (pending) respond(*pending, memory_response());
+    }
+  }
+
+  void admit(HttpRequest& request, std::unique_ptr<PendingRequest>& pending) {
     if (!request.content_encoding.empty()) {
       auto plain = decompress(request.content_encoding, request.body, kRequestBytesMax);
-      if (!plain.ok()) return respond(*pending, error_response(400, plain.error().message));
-      request.body = std::move(*plain);
+      if (plain.error)
+        return respond(*pending, error_response(plain.error->status, plain.error->message));
+      request.body = std::move(plain.bytes);
     }
     auto parsed = parse_infer_request(std::move(request.body), request.json_bytes);
     if (!parsed.ok()) return respond(*pending, error_response(400, parsed.error().message));
-    Status declared = check_inputs(options_.inputs, parsed->inputs);
+    Status declared = check_inputs(options_.inputs, *parsed);
     if (!declared.ok()) return respond(*pending, error_response(400, declared.error().message));
     pending->request = std::move(*parsed);
     switch (scheduler_.push(pending)) {
@@ -264,6 +308,13 @@ class ModelServerImpl final : public ModelServer {
         return;
       case RequestScheduler::Admission::full:
         return reject_full(*pending);
+      case RequestScheduler::Admission::too_many_bytes:
+        return respond(
+            *pending,
+            busy_response(429, fmt::format("the queue of `{}` is full: with this request its "
+                                           "tensors would have more than {}; try again later",
+                                           options_.name,
+                                           format_bytes(RequestScheduler::Limits{}.bytes_max))));
       case RequestScheduler::Admission::closed:
         return respond(*pending, stopping_response());
     }
@@ -281,7 +332,7 @@ class ModelServerImpl final : public ModelServer {
     if (!result.ok()) return fail(pending, result.error());
     Status declared = check_outputs(options_.outputs, *result);
     if (!declared.ok()) return fail(pending, declared.error());
-    uint64_t bytes = bytes_of_outputs(*result);
+    uint64_t bytes = bytes_of(*result);
     // Beyond the limit this thread encodes itself, so that predict does not run ahead.
     bool is_inline = bytes <= kInlineBytesMax || encoding_bytes_ + bytes > kEncodeBytesMax;
     if (is_inline) return encode(pending, *result, false);
@@ -291,15 +342,23 @@ class ModelServerImpl final : public ModelServer {
     };
     auto job = std::make_shared<Job>(Job{std::move(pending), std::move(*result)});
     encoding_bytes_ += bytes;
-    codec_->post([this, job, bytes] {
+    encoder_->post([this, job, bytes] {
       encode(job->pending, job->outputs, true);
       encoding_bytes_ -= bytes;
     });
   }
 
-  // ---- also the codec thread
+  // ---- also the encoding thread
 
-  void encode(PendingRequest& pending, const Tensors& outputs, bool is_codec_thread) {
+  void encode(PendingRequest& pending, const Tensors& outputs, bool is_encoding_thread) {
+    try {
+      print(pending, outputs, is_encoding_thread);
+    } catch (const std::bad_alloc&) {
+      respond(pending, memory_response());
+    }
+  }
+
+  void print(PendingRequest& pending, const Tensors& outputs, bool is_encoding_thread) {
     auto printed = print_infer_response(options_.name, pending.request, outputs);
     if (!printed.ok()) return fail(pending, printed.error());
     HttpResponse response{.body = std::move(printed->body)};
@@ -320,16 +379,20 @@ class ModelServerImpl final : public ModelServer {
     auto job =
         std::make_shared<Job>(Job{std::move(pending.reply), pending.arrived, std::move(response)});
     ThreadPool::Job compression = [this, job] {
-      job->response.body = gzip(job->response.body);
+      try {
+        job->response.body = gzip(job->response.body);
+      } catch (const std::bad_alloc&) {
+        job->response.fields.clear();  // as it is, it has no coding
+      }
       respond(job->reply, job->arrived, std::move(job->response));
     };
-    if (is_codec_thread) return compression();
-    codec_->post(std::move(compression));
+    if (is_encoding_thread) return compression();
+    encoder_->post(std::move(compression));
   }
 
   void fail(PendingRequest& pending, const Error& error) {
     if (error.kind == ErrorKind::user) return respond(pending, error_response(400, error.message));
-    const std::string& id = pending.request.id;
+    std::string id = cut_text(to_line(pending.request.id), kIdBytesLogged);
     failures_.add(
         fmt::format("request{} failed: {}", id.empty() ? "" : " `" + id + "`", error.message));
     respond(pending, error_response(500, error.message));
@@ -350,6 +413,13 @@ class ModelServerImpl final : public ModelServer {
   void reject(RejectedRequest rejected) {
     if (rejected.status == 503)
       return respond(rejected.reply, rejected.arrived, stopping_response());
+    // It arrives if the client has closed only its own direction.
+    if (rejected.status == 499)
+      return respond(rejected.reply, rejected.arrived,
+                     error_response(499,
+                                    "the client closed its side of the connection while the "
+                                    "request waited: keep it open until the response is "
+                                    "there"));
     auto time = std::chrono::ceil<milliseconds>(rejected.deadline - rejected.arrived);
     respond(rejected.reply, rejected.arrived,
             error_response(rejected.status, fmt::format("the request was not answered within {}",
@@ -369,7 +439,7 @@ class ModelServerImpl final : public ModelServer {
 
   /// Returns how many requests were not answered within the time of the drain.
   size_t watch(const std::function<bool()>& should_stop) {
-    while (!should_stop()) scheduler_.await_deadlines(Clock::now() + kStopCheck);
+    while (!has_failed_ && !should_stop()) scheduler_.await_deadlines(Clock::now() + kStopCheck);
     is_draining_ = true;
     http_->begin_drain();
     Clock::time_point until = Clock::now() + milliseconds(options_.drain_ms);
@@ -399,11 +469,12 @@ class ModelServerImpl final : public ModelServer {
   ServiceMetrics metrics_;
   FailureLog failures_;
   RequestScheduler scheduler_;
-  std::atomic<uint64_t> encoding_bytes_{0};  // of outputs that wait for the codec thread
-  std::atomic<bool> serves_{false}, is_draining_{false};
-  // Destroyed from the last to the first: requests come from the HTTP server, and jobs of the codec
-  // use all above.
-  std::unique_ptr<ThreadPool> codec_, timer_;
+  std::atomic<uint64_t> encoding_bytes_{0};  // of outputs that wait for the encoding thread
+  std::atomic<size_t> waiting_decodes_{0};   // up to kDecodesMax; the HTTP thread adds to it
+  std::atomic<bool> serves_{false}, is_draining_{false}, has_failed_{false};
+  // Destroyed from the last to the first: requests come from the HTTP server, and jobs of the
+  // threads use all above.
+  std::unique_ptr<ThreadPool> decoder_, encoder_, timer_;
   std::unique_ptr<HttpServer> http_;
 };
 

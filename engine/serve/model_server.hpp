@@ -45,7 +45,7 @@ class ModelServer {
   /// Calls `predict` on this thread for each batch until `should_stop` returns true. It then
   /// answers the open requests, and returns when no connection is left or the time for that has
   /// passed; it always waits for the end of a call of `predict`. `should_stop` is called on another
-  /// thread.
+  /// thread. An exception of `options.log` is passed on after the requests were rejected.
   virtual void run(const Predict& predict, const std::function<bool()>& should_stop) = 0;
 };
 

@@ -14,7 +14,7 @@ namespace flow {
 /// A body whose capacity exceeds its size by this is parsed in place; another one is copied first.
 constexpr size_t kBodyPadding = 64;
 
-/// Decodes the body of a request. If `json_bytes` is given, the body begins with so many bytes of
+/// Decodes the body of a request. If `json_bytes` is given, the body begins with that many bytes of
 /// JSON, and the data of its binary tensors follows; tensors may share the body's memory. Each
 /// malformed body is an Error of kind user that names the fault and its place. The tensors have no
 /// digest.

@@ -29,7 +29,7 @@ bool is_name(const char* at, std::string_view name) {
   return std::memcmp(at, name.data(), name.size()) == 0 && is_json_delimiter(at[name.size()]);
 }
 
-// Each element type reads one value; null if the text is none of its values.
+// Each element type reads one value; null if the text is not one of its values.
 
 struct BooleanElement {
   using Type = uint8_t;
@@ -153,9 +153,16 @@ Result<Bytes> ArrayReader::read(const Element& element) {
 }
 
 Error ArrayReader::fault(const char* at) const {
-  bool is_value = *at == '"' || *at == '{' || is_name(at, "true") || is_name(at, "false") ||
-                  is_name(at, "null") || read_json_number(at).end != nullptr;
+  bool is_number = read_json_number(at).end != nullptr;
+  bool is_value = is_number || *at == '"' || *at == '{' || is_name(at, "true") ||
+                  is_name(at, "false") || is_name(at, "null");
   if (!is_value) return syntax(at);
+  // Only a number can be beyond the limits of the datatype.
+  if (!is_number && input_.datatype->kind != Datatype::Kind::boolean)
+    return user_error(
+        fmt::format("{} of `{}` is {}, but each value of {} must be a {}", place(), input_.name,
+                    shown(at), input_.datatype->name,
+                    input_.datatype->kind == Datatype::Kind::integer ? "whole number" : "number"));
   return user_error(fmt::format("{} of `{}` is {}, but {} holds {}", place(), input_.name,
                                 shown(at), input_.datatype->name, input_.datatype->values));
 }

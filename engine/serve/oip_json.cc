@@ -24,7 +24,9 @@ namespace ondemand = simdjson::ondemand;
 constexpr size_t kDimensionsMax = 8;
 constexpr size_t kInputsMax = 64;
 constexpr size_t kOutputsMax = 64;
-constexpr size_t kShownMax = 40;  // bytes of a text in an error
+constexpr size_t kIdBytesMax = 1024;
+constexpr size_t kShownMax = 40;                         // bytes of a text in an error
+constexpr uint64_t kTensorBytesMax = uint64_t{1} << 40;  // as in kernels/tensor/tensor.cc
 
 static_assert(kBodyPadding >= simdjson::SIMDJSON_PADDING);
 
@@ -78,16 +80,17 @@ class RequestReader {
   InferRequest request_;
 };
 
-// The number of elements; also a shape without any must not overflow in a product.
-Result<size_t> element_count(const std::string& place, const std::vector<int64_t>& shape) {
-  constexpr uint64_t kProductMax = uint64_t{1} << 62;
+// The number of elements. A shape without any has a limit too, because a tensor has strides.
+Result<size_t> element_count(const std::string& place, const std::vector<int64_t>& shape,
+                             DType dtype) {
   bool is_empty = std::ranges::find(shape, 0) != shape.end();
-  uint64_t product = 1, max = is_empty ? kProductMax : kElementsMax;
+  uint64_t product = 1, max = is_empty ? kTensorBytesMax / dtype_size(dtype) : kElementsMax;
   for (int64_t extent : shape) {
     auto factor = static_cast<uint64_t>(std::max<int64_t>(extent, 1));
     if (product > max / factor)
-      return user_error(fmt::format("{}.shape is larger than a request may be ({} elements)", place,
-                                    kElementsMax));
+      return user_error(fmt::format("{}.shape is larger than {} may be ({} elements{})", place,
+                                    is_empty ? "that of an empty tensor" : "a request", max,
+                                    is_empty ? ", if each size 0 counts as 1" : ""));
     product *= factor;
   }
   return is_empty ? 0 : static_cast<size_t>(product);
@@ -148,7 +151,7 @@ Status RequestReader::add_input(const std::string& place, const InputFields& fie
   if (head.datatype == nullptr)
     return user_error(fmt::format("{}.datatype `{}` is not one of {}", place,
                                   cut_text(*fields.datatype, kShownMax), datatype_names()));
-  auto count = element_count(place, *fields.shape);
+  auto count = element_count(place, *fields.shape, head.datatype->dtype);
   FLOW_TRY(count);
   head.count = *count;
   if (request_.inputs.contains(head.name))
@@ -161,6 +164,7 @@ Status RequestReader::add_input(const std::string& place, const InputFields& fie
   tensor.shape = *fields.shape;
   tensor.data = std::move(*data);
   request_.inputs.emplace(head.name, std::move(tensor));
+  request_.datatypes.emplace(head.name, head.datatype);
   return {};
 }
 
@@ -251,6 +255,8 @@ Result<InferRequest> RequestReader::read(ondemand::document& document) {
   if (binary_at_ != body_->size())
     return user_error(
         fmt::format("{} bytes follow the data of the last input", body_->size() - binary_at_));
+  if (id_ && id_->size() > kIdBytesMax)
+    return user_error(fmt::format("id has more than {} bytes", kIdBytesMax));
   request_.id = id_.value_or("");
   request_.are_outputs_binary = are_outputs_binary_.value_or(false);
   for (OutputFields& output : outputs_)
@@ -263,6 +269,10 @@ Result<InferRequest> parse(simdjson::ondemand::parser& parser,
                            const std::shared_ptr<const std::string>& body,
                            std::optional<uint64_t> json_bytes) {
   std::string_view json = std::string_view(*body).substr(0, json_bytes.value_or(body->size()));
+  if (json.starts_with("\xef\xbb\xbf"))
+    return user_error(
+        "the body is not JSON: it begins with a byte order mark (the bytes EF BB BF); send it "
+        "without the mark");
   ondemand::document document;
   bool is_begun = false;
   try {

@@ -15,14 +15,12 @@ namespace {
 
 using Clock = RequestScheduler::Clock;
 
-// How often deadlines are checked once the earliest known one has passed. The requests are not
-// sorted by deadline, because almost all are answered long before.
-constexpr auto kDeadlineCheck = std::chrono::milliseconds(10);
+constexpr int kClientLeft = 499;  // as nginx has it
+constexpr int kStopping = 503;
+constexpr int kTooLate = 504;
 
-uint64_t bytes_of(const Tensors& tensors) {
-  uint64_t bytes = 0;
-  for (const auto& [name, tensor] : tensors) bytes += tensor.data->size();
-  return bytes;
+RejectedRequest rejection_of(PendingRequest& request, int status) {
+  return {std::move(request.reply), request.arrived, request.deadline, status};
 }
 
 }  // namespace
@@ -36,12 +34,12 @@ RequestScheduler::Admission RequestScheduler::push(std::unique_ptr<PendingReques
     std::lock_guard lock(mutex_);
     uint64_t bytes = bytes_of(request->request.inputs);
     if (is_closed_) return Admission::closed;
-    bool is_too_large = queue_.size() > 0 && queued_bytes_ + bytes > limits_.bytes_max;
-    if (queue_.size() >= limits_.queue_max || is_too_large) return Admission::full;
+    if (queue_.size() >= limits_.queue_max) return Admission::full;
+    if (queue_.size() > 0 && queued_bytes_ + bytes > limits_.bytes_max)
+      return Admission::too_many_bytes;
     Clock::time_point deadline = request->deadline;
     queue_.push(std::move(request));
     queued_bytes_ += bytes;
-    earliest_deadline_ = std::min(earliest_deadline_, deadline);
     if (deadline < timer_wakes_at_) {
       timer_wakes_at_ = deadline;
       wakes_timer = true;
@@ -88,19 +86,24 @@ bool RequestScheduler::next_batch() {
   std::unique_lock lock(mutex_);
   while (!is_closed_ && running_.empty() && !std::exchange(is_woken_, false)) {
     Clock::time_point now = Clock::now();
+    Rejections rejections;
     for (auto& request : queue_.take_batch(now)) {
       queued_bytes_ -= bytes_of(request->request.inputs);
-      if (!request->reply.is_abandoned()) running_.push_back({std::move(request)});
+      if (request->reply.is_abandoned())
+        rejections.push_back(rejection_of(*request, kClientLeft));
+      else
+        running_.push_back({std::move(request)});
     }
-    if (!running_.empty()) break;
-    Clock::time_point next = queue_.next_event();
-    if (next <= now) {  // a deadline has passed
-      Rejections lapsed = take_lapsed(now);
+    if (running_.empty() && rejections.empty() && queue_.next_deadline() <= now)
+      rejections = take_lapsed(now);
+    if (!rejections.empty()) {
       lock.unlock();
-      reject(std::move(lapsed));
+      reject(std::move(rejections));
       lock.lock();
       continue;
     }
+    if (!running_.empty()) break;
+    Clock::time_point next = queue_.next_event();
     predict_wakes_at_ = next;
     if (next == Clock::time_point::max()) {
       predict_wake_.wait(lock);
@@ -120,7 +123,7 @@ void RequestScheduler::answer_batch(const Predict& predict) {
     rows.push_back(rows_of(*parts.back()));
   }
   if (parts.size() > 1) {
-    auto outputs = call(predict, join_rows(parts), std::accumulate(rows.begin(), rows.end(), 0L));
+    auto outputs = call(predict, parts, std::accumulate(rows.begin(), rows.end(), 0L));
     if (outputs.ok()) {
       auto split = split_rows(*outputs, rows);
       std::vector<RunningRequest> ended = take_running();
@@ -137,7 +140,7 @@ void RequestScheduler::answer_batch(const Predict& predict) {
   // others.
   for (size_t i = 0; i < parts.size(); i++) {
     if (!is_wanted(i)) continue;
-    auto outputs = call(predict, *parts[i], rows[i]);
+    auto outputs = call(predict, {parts[i]}, rows[i]);
     RunningRequest ended;
     {
       std::lock_guard lock(mutex_);
@@ -145,16 +148,19 @@ void RequestScheduler::answer_batch(const Predict& predict) {
     }
     if (!ended.is_rejected) outcomes_.finished(*ended.request, outputs);
   }
-  take_running();
+  Rejections left;
+  for (RunningRequest& running : take_running())
+    if (!running.is_rejected) left.push_back(rejection_of(*running.request, kClientLeft));
+  reject(std::move(left));
 }
 
-Result<Tensors> RequestScheduler::call(const Predict& predict, const Tensors& inputs,
-                                       int64_t rows) {
+Result<Tensors> RequestScheduler::call(const Predict& predict,
+                                       const std::vector<const Tensors*>& parts, int64_t rows) {
   Clock::time_point began = Clock::now();
   call_began_ = began.time_since_epoch().count();
   auto outputs = [&]() -> Result<Tensors> {
     try {
-      return predict(inputs);
+      return parts.size() == 1 ? predict(*parts.front()) : predict(join_rows(parts));
     } catch (const std::exception& error) {
       return Error{ErrorKind::task, fmt::format("`predict` failed: {}", error.what())};
     }
@@ -188,7 +194,7 @@ void RequestScheduler::await_deadlines(Clock::time_point until) {
   Rejections lapsed;
   {
     std::unique_lock lock(mutex_);
-    timer_wakes_at_ = std::min(until, earliest_deadline_);
+    timer_wakes_at_ = std::min(until, next_deadline());
     while (Clock::now() < timer_wakes_at_) timer_wake_.wait_until(lock, timer_wakes_at_);
     timer_wakes_at_ = Clock::time_point::min();
     lapsed = take_lapsed(Clock::now());
@@ -196,29 +202,25 @@ void RequestScheduler::await_deadlines(Clock::time_point until) {
   reject(std::move(lapsed));
 }
 
+/// Of all requests. The lock is held.
+Clock::time_point RequestScheduler::next_deadline() const {
+  Clock::time_point next = queue_.next_deadline();
+  for (const RunningRequest& running : running_)
+    if (!running.is_rejected) next = std::min(next, running.request->deadline);
+  return next;
+}
+
 /// The lock is held.
 RequestScheduler::Rejections RequestScheduler::take_lapsed(Clock::time_point now) {
   Rejections lapsed;
   for (auto& request : queue_.take_lapsed(now)) {
     queued_bytes_ -= bytes_of(request->request.inputs);
-    if (request->deadline <= now)
-      lapsed.push_back({std::move(request->reply), request->arrived, request->deadline, 504});
+    lapsed.push_back(rejection_of(*request, request->deadline <= now ? kTooLate : kClientLeft));
   }
-  bool is_any_left = queue_.size() > 0;
   for (RunningRequest& running : running_) {
-    if (running.is_rejected) continue;
-    PendingRequest& request = *running.request;
-    if (request.deadline <= now) {
-      running.is_rejected = true;
-      lapsed.push_back({std::move(request.reply), request.arrived, request.deadline, 504});
-    } else {
-      is_any_left = true;
-    }
-  }
-  if (!is_any_left) {
-    earliest_deadline_ = Clock::time_point::max();
-  } else if (earliest_deadline_ <= now) {
-    earliest_deadline_ = now + kDeadlineCheck;
+    if (running.is_rejected || running.request->deadline > now) continue;
+    running.is_rejected = true;
+    lapsed.push_back(rejection_of(*running.request, kTooLate));
   }
   return lapsed;
 }
@@ -235,7 +237,7 @@ size_t RequestScheduler::close() {
     left = take_lapsed(Clock::time_point::max() - std::chrono::hours(1));  // it adds to it
   }
   predict_wake_.notify_one();
-  for (RejectedRequest& request : left) request.status = 503;
+  for (RejectedRequest& request : left) request.status = kStopping;
   size_t count = left.size();
   reject(std::move(left));
   return count;

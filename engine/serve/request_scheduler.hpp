@@ -14,7 +14,8 @@
 
 namespace flow {
 
-/// A request that gets no result: status 503 if the service ends, 504 if its deadline has passed.
+/// A request that gets no result: status 499 if its client has left, 503 if the service ends, 504
+/// if its deadline has passed.
 struct RejectedRequest {
   using Clock = PendingRequest::Clock;
 
@@ -44,7 +45,7 @@ class RequestScheduler {
     /// After each call of predict, on the thread of run().
     std::function<void(int64_t rows, Clock::duration duration)> called;
   };
-  enum class Admission : uint8_t { admitted, full, closed };
+  enum class Admission : uint8_t { admitted, full, too_many_bytes, closed };
 
   RequestScheduler(const Limits& limits, Outcomes outcomes);
 
@@ -60,7 +61,7 @@ class RequestScheduler {
   /// Makes run() call `between` soon.
   void wake();
   /// Waits until `until` or the next deadline, and rejects the requests whose deadline has passed.
-  /// Also drops waiting requests whose client has left.
+  /// Also rejects waiting requests whose client has left.
   void await_deadlines(Clock::time_point until);
   /// Rejects all requests, also those in a call of predict. Returns how many there were.
   size_t close();
@@ -74,9 +75,11 @@ class RequestScheduler {
 
   bool next_batch();
   void answer_batch(const Predict& predict);
-  Result<Tensors> call(const Predict& predict, const Tensors& inputs, int64_t rows);
+  Result<Tensors> call(const Predict& predict, const std::vector<const Tensors*>& parts,
+                       int64_t rows);
   bool is_wanted(size_t at) const;
   std::vector<RunningRequest> take_running();
+  Clock::time_point next_deadline() const;
   Rejections take_lapsed(Clock::time_point now);
   void reject(Rejections rejections);
 
@@ -91,7 +94,6 @@ class RequestScheduler {
   // When these threads wake by themselves; min() while they do not wait.
   Clock::time_point predict_wakes_at_ = Clock::time_point::min();
   Clock::time_point timer_wakes_at_ = Clock::time_point::min();
-  Clock::time_point earliest_deadline_ = Clock::time_point::max();  // not after any deadline
   bool is_woken_ = false, is_closed_ = false;
 };
 

@@ -64,6 +64,20 @@ Route route_of(std::string_view path) {
   return route;
 }
 
+bool has_model(Endpoint endpoint) {
+  switch (endpoint) {
+    case Endpoint::repository_load:
+    case Endpoint::model:
+    case Endpoint::model_ready:
+    case Endpoint::model_configuration:
+    case Endpoint::model_statistics:
+    case Endpoint::infer:
+      return true;
+    default:
+      return false;
+  }
+}
+
 std::string_view allowed_methods(std::string_view path) {
   switch (route_of(path).endpoint) {
     case Endpoint::unknown:

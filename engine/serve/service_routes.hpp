@@ -17,7 +17,7 @@ enum class Endpoint : uint8_t {
   metrics,
   repository_index,
   statistics,       // of all models
-  repository_load,  // or unload; from here on with a model
+  repository_load,  // or unload
   model,
   model_ready,
   model_configuration,
@@ -31,6 +31,8 @@ struct Route {
 };
 
 Route route_of(std::string_view path);
+/// Whether the endpoint is one of a model.
+bool has_model(Endpoint endpoint);
 /// The methods of a path, as in `Allow`; empty for an unknown path.
 std::string_view allowed_methods(std::string_view path);
 /// The value of an X-Request-Timeout field: seconds (`2`, `0.5`) or a duration with a unit

@@ -60,6 +60,10 @@ TensorSpec read_tensor(const Option& entry, const std::string& name) {
   }
   bool has_both = lua_rawgeti(L, entry.index, 1) == LUA_TSTRING &&
                   lua_rawgeti(L, entry.index, 2) == LUA_TTABLE && entries == 2;
+  if (lua_type(L, -2) == LUA_TSTRING && lua_type(L, -1) != LUA_TTABLE)
+    entry.reject(
+        " has no shape, which is a table of sizes: write for example { \"FP32\", { -1, 64 } }, in "
+        "which -1 is any size");
   if (!has_both) entry.wrong(kForm);
   TensorSpec tensor{name, lua_tostring(L, -2), {}};
   if (!is_tensor_datatype(tensor.datatype)) {
@@ -86,7 +90,8 @@ std::vector<TensorSpec> read_tensors(const Option& option) {
     tensors.push_back(read_tensor(entry, name));
     if (tensors.size() > kServiceTensorsMax) option.wrong(form);
   });
-  if (tensors.empty()) option.wrong(form);
+  if (tensors.empty())
+    option.reject(fmt::format(" is empty: it must be {}, or not be given", form));
   return tensors;
 }
 

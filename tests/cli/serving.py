@@ -141,6 +141,20 @@ class Serving(Place):
         for out in (self.good("ls", "--json").out, self.good("show", "--json").out, self.good("why", "--json").out):
             self.assertNotIn('"url":"http', out)
 
+    def test_a_long_error_of_predict_is_cut_and_a_result_without_tensors_is_named(self):
+        run, url = self.serve(SCRIPT.replace('error("thirteen is not served")', 'error(string.rep("x", 100000))')
+                              .replace("return { y = inputs.x * 2 }", 'return { y = "text" }'), "--serve-for", "600s")
+        status, long = infer(url, 13)
+        self.assertEqual(status, 500)
+        self.assertLess(len(long["error"]), 4200)
+        self.assertRegex(long["error"], "x… \\([0-9]+ bytes more\\)$")
+        self.assertEqual(infer(url, 4), (500, {"error": "`predict` of `double` returned a table whose entry `y` is a string: it "
+                                               "must return a table of tensors by name, such as { y = inputs.x * 2 }"}))
+        self.until("it is logged", lambda: "whose entry `y`" in self.good("logs", "last", "double").out)
+        self.assertLess(len(self.good("logs", "last", "double").out), 10000)
+        run.send_signal(signal.SIGINT)
+        self.exits(0, self.end(run))
+
     def test_a_service_of_a_run_that_has_ended_is_not_retried(self):
         self.write("pipeline.lua", SCRIPT)
         self.good("run", ".", "--serve-for", "1s")

@@ -28,7 +28,9 @@ void check_shapes(const Tensors& tensors) {
 
 // All outputs in JSON: a response that is read again as a request gives the same tensors.
 void check_printed(const flow::InferRequest& request) {
-  auto printed = flow::print_infer_response("m", {request.id, {}, {}, false}, request.inputs);
+  flow::InferRequest all;
+  all.id = request.id;
+  auto printed = flow::print_infer_response("m", all, request.inputs);
   if (!printed.ok()) {  // a binary tensor may hold NaN
     FLOW_CHECK(printed.error().message.starts_with("output `"));
     FLOW_CHECK(flow::is_utf8(printed.error().message));

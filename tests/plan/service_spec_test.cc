@@ -135,6 +135,24 @@ TEST_CASE("beyond loopback a service needs TLS and keys, or to be called insecur
   CHECK(problem_of(service) == "");
 }
 
+TEST_CASE("an output has a datatype that tensors have, an input may have any") {
+  auto with_output = [](const char* datatype) {
+    ServiceSpec service;
+    service.inputs = {{"x", datatype, {-1}}};
+    service.outputs = {{"y", datatype, {-1}}};
+    return problem_of(service);
+  };
+  for (const char* datatype : {"BOOL", "UINT8", "INT32", "INT64", "FP16", "BF16", "FP32", "FP64"})
+    CHECK(with_output(datatype) == "");
+  CHECK(with_output("UINT16") ==
+        "pipeline.lua:3: task `web` has the output `y` of UINT16, but tensors of `predict` hold "
+        "such numbers as INT32: declare INT32");
+  for (const char* narrow : {"INT8", "INT16"})
+    CHECK_THAT(with_output(narrow), Catch::EndsWith("as INT32: declare INT32"));
+  for (const char* unsigned_one : {"UINT32", "UINT64"})
+    CHECK_THAT(with_output(unsigned_one), Catch::EndsWith("as INT64: declare INT64"));
+}
+
 TEST_CASE("options of a service that no script can give are refused") {
   const std::pair<const char*, std::function<void(ServiceSpec&)>> cases[] = {
       {"has a `batch.max` below 1", [](ServiceSpec& s) { s.batch_max = 0; }},

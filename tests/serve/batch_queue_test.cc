@@ -53,12 +53,14 @@ TEST_CASE("a batch is due when its oldest request has waited") {
   queue.push(request("b", {2, 2}, 5ms));
   CHECK(queue.size() == 2);
   CHECK(queue.next_event() == kStart + 10ms);
+  CHECK(queue.next_deadline() == kStart + 1h);
   CHECK(queue.take_batch(kStart + 9ms).empty());
   auto batch = queue.take_batch(kStart + 10ms);
   CHECK(ids(batch) == "a b");
   CHECK(batch[1]->rows == 2);
   CHECK(queue.size() == 0);
   CHECK(queue.next_event() == Clock::time_point::max());
+  CHECK(queue.next_deadline() == Clock::time_point::max());
   CHECK(queue.take_batch(kStart + 1h).empty());
 }
 

@@ -3,6 +3,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "engine/serve/oip_datatypes.hpp"
+
 using namespace flow;
 
 namespace {
@@ -16,8 +18,19 @@ Tensor tensor_of(DType dtype, std::vector<int64_t> shape) {
   return tensor;
 }
 
-std::string problem_of(const Tensors& inputs) {
-  Status status = check_inputs(kDeclared, inputs);
+// Each tensor has the datatype of a response, unless `given` says otherwise.
+InferRequest request_of(const Tensors& inputs, const std::map<std::string, std::string>& given) {
+  InferRequest request;
+  request.inputs = inputs;
+  for (const auto& [name, tensor] : inputs)
+    request.datatypes[name] =
+        given.contains(name) ? find_datatype(given.at(name)) : &datatype_of(tensor.dtype);
+  return request;
+}
+
+std::string problem_of(const Tensors& inputs,
+                       const std::map<std::string, std::string>& given = {{"scale", "INT16"}}) {
+  Status status = check_inputs(kDeclared, request_of(inputs, given));
   if (status.ok()) return "";
   CHECK(status.error().kind == ErrorKind::user);
   return status.error().message;
@@ -44,8 +57,20 @@ TEST_CASE("inputs must be those that are declared") {
         "the input `more` is not declared");
 }
 
+TEST_CASE("an input must have the declared datatype even if tensors hold another in the same way") {
+  Tensors inputs = {{"pixels", tensor_of(DType::f32, {3, 64})},
+                    {"scale", tensor_of(DType::i32, {1})}};
+  CHECK(problem_of(inputs, {{"scale", "INT16"}}) == "");
+  for (const char* other : {"INT32", "UINT16", "INT8"})
+    CHECK(problem_of(inputs, {{"scale", other}}) ==
+          std::string("the input `scale` is ") + other + ", but INT16 is declared");
+  inputs["scale"] = tensor_of(DType::i64, {1});
+  CHECK(problem_of(inputs, {{"scale", "UINT32"}}) ==
+        "the input `scale` is UINT32, but INT16 is declared");
+}
+
 TEST_CASE("without a declaration all tensors are good") {
-  CHECK(check_inputs({}, {{"x", tensor_of(DType::f32, {1})}}).ok());
+  CHECK(check_inputs({}, request_of({{"x", tensor_of(DType::f32, {1})}}, {})).ok());
   CHECK(check_outputs({}, {}).ok());
 }
 

@@ -31,9 +31,11 @@ std::string numbers(int count) {
 }
 
 std::string decoded(const std::string& encoding, const std::string& body, size_t bytes_max = kMax) {
-  auto out = decompress(encoding, body, bytes_max);
-  if (!out.ok()) CHECK(out.error().kind == ErrorKind::user);
-  return out.ok() ? *out : "error: " + out.error().message;
+  PlainBody out = decompress(encoding, body, bytes_max);
+  if (!out.error) return out.bytes;
+  bool is_large = out.error->message.find("is larger than") != std::string::npos;
+  CHECK(out.error->status == (is_large ? 413 : 400));
+  return "error: " + out.error->message;
 }
 
 }  // namespace

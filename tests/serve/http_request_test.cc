@@ -282,9 +282,7 @@ TEST_CASE("fields that may differ between two readers come once") {
     CHECK(read.status == 400);
     CHECK(read.message == std::string("there is more than one ") + name);
   }
-  Verdict traced = verdict(kGet + "traceparent: 1\r\nTraceParent: 2\r\ntraceparent: 3\r\n\r\n");
-  CHECK(traced.status == 200);
-  CHECK(traced.request.traceparent.empty());
+  CHECK(status_of(kGet + "traceparent: 1\r\nTraceParent: 2\r\n\r\n") == 200);
 }
 
 TEST_CASE("the JSON at the begin of the body is a part of it") {
@@ -298,6 +296,11 @@ TEST_CASE("the JSON at the begin of the body is a part of it") {
   for (const char* odd : {"", "-1", "x", "1.0", "9999999999999999999"})
     CHECK(json(odd, "Content-Length: 3\r\n\r\n") == 400);
   CHECK(status_of(kGet + "Inference-Header-Content-Length: 1\r\n\r\n") == 400);
+  // Before it is decompressed nothing is known about the JSON of a compressed body.
+  CHECK(json("4", "Content-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc") == 200);
+  CHECK(json("4",
+             "Content-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"
+             "0\r\n\r\n") == 200);
 }
 
 TEST_CASE("all that the server uses is read") {
@@ -317,10 +320,7 @@ TEST_CASE("all that the server uses is read") {
   expected.close = true;
   expected.accept_encoding = "gzip, br";
   expected.content_encoding = "deflate";
-  expected.content_type = "application/octet-stream";
   expected.timeout = "250ms";
-  expected.traceparent = "00-ab-cd-01";
-  expected.authorization = "Bearer k";
   expected.json_bytes = 2;
   CHECK((read.request == expected));
   CHECK(read.rest == kGet);
@@ -357,7 +357,7 @@ TEST_CASE("trailers do not change a request") {
       verdict(chunked("1\r\na\r\n0\r\nAuthorization: k\r\nHost: evil.example\r\n"
                       "Connection: close\r\nX-Request-Timeout: 1\r\n\r\n"));
   CHECK(read.state == State::whole);
-  CHECK(read.request.authorization.empty());
+  CHECK(read.request.timeout.empty());
   CHECK_FALSE(read.request.close);
   CHECK(status_of(chunked("0\r\nContent-Length: 5\r\n\r\n")) == 400);
   CHECK(status_of(chunked("0\r\nTransfer-Encoding: chunked\r\n\r\n")) == 400);

@@ -388,6 +388,77 @@ TEST_CASE("bodies beyond the limit of all bytes get 503 before they arrive") {
   ::close(first);
 }
 
+TEST_CASE("bodies that are only announced take no place from others") {
+  HttpLimits limits = patient();
+  limits.bytes_max = 8u << 20;
+  EchoServer echo(limits);
+  std::vector<int> silent;
+  for (int i = 0; i < 4; i++) {
+    silent.push_back(connect_to(echo.port));
+    send_part(silent.back(), "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 8388608\r\n\r\nx");
+  }
+  CHECK(request(echo.port, "POST", "/echo", std::string(1'000'000, 'y')).status == 200);
+  for (int client : silent) ::close(client);
+}
+
+TEST_CASE("when responses exceed the limit of all bytes, clients that do not read are closed") {
+  constexpr size_t kResponse = 20u << 20;
+  HttpLimits limits = patient();
+  limits.bytes_max = 30u << 20;
+  EchoServer echo(limits);
+  std::vector<int> clients;
+  for (size_t i = 0; i < 3; i++) {
+    clients.push_back(connect_to(echo.port));
+    send_part(clients.back(), post("/hold", "", "Connection: close\r\n"));
+    echo.wait_held(i + 1);
+  }
+  echo.answer_held(std::string(kResponse, 'x'));
+  while (echo.server->connections() > 1) std::this_thread::yield();
+  CHECK(rest_of(clients[2]).size() > kResponse);
+  CHECK(rest_of(clients[0]).size() < kResponse);
+  CHECK(rest_of(clients[1]).size() < kResponse);
+}
+
+TEST_CASE("a client that pipelines without end leaves others their turn") {
+  EchoServer echo;
+  std::string text;
+  for (int i = 0; i < 500; i++) text += "GET /get HTTP/1.1\r\nHost: localhost\r\n\r\n";
+  std::atomic<bool> is_done{false};
+  int client = connect_to(echo.port);
+  std::thread reader([&] {
+    char chunk[64 * 1024];
+    while (::read(client, chunk, sizeof chunk) > 0) {
+    }
+  });
+  std::thread writer([&] {
+    while (!is_done && ::send(client, text.data(), text.size(), MSG_NOSIGNAL) > 0) {
+    }
+    ::shutdown(client, SHUT_RDWR);
+  });
+  for (int i = 0; i < 50; i++) CHECK(request(echo.port, "GET", "/get").status == 200);
+  is_done = true;
+  writer.join();
+  reader.join();
+  ::close(client);
+}
+
+TEST_CASE("all of many pipelined requests are answered in order") {
+  EchoServer echo;
+  std::string text, expected;
+  for (int i = 0; i < 200; i++) text += post("/echo", std::to_string(i));
+  int client = connect_to(echo.port);
+  send_part(client, text + post("/echo", "last", "Connection: close\r\n"));
+  std::string all = rest_of(client);
+  CHECK(count(all, "HTTP/1.1 200") == 201);
+  size_t at = 0;
+  for (int i = 0; i < 200; i++) {
+    size_t found = all.find("\r\n\r\n" + std::to_string(i) + "HTTP", at);
+    REQUIRE(found != std::string::npos);
+    at = found;
+  }
+  CHECK(all.ends_with("last"));
+}
+
 TEST_CASE("a drain answers what has arrived, and accepts no more connections") {
   HttpLimits limits = patient();
   limits.silence_ms = 50;

@@ -15,6 +15,7 @@
 
 using namespace flow;
 using Catch::Contains;
+using Catch::StartsWith;
 
 namespace {
 
@@ -250,9 +251,9 @@ TEST_CASE("a response is compressed if the client accepts it and it has 1 KiB") 
     CHECK(plain.headers.find("Content-Encoding") == std::string::npos);
     CHECK_THAT(packed.headers, Contains("\r\nContent-Encoding: gzip"));
     CHECK(packed.body.size() < plain.body.size());
-    auto unpacked = decompress("gzip", packed.body, kRequestBytesMax);
-    REQUIRE(unpacked.ok());
-    CHECK(*unpacked == plain.body);
+    PlainBody unpacked = decompress("gzip", packed.body, kRequestBytesMax);
+    REQUIRE_FALSE(unpacked.error);
+    CHECK(unpacked.bytes == plain.body);
   }
   Reply small = client.post(kInfer, infer_body("x", 1), accepts);
   CHECK(first_number(small) == 2);
@@ -267,6 +268,9 @@ TEST_CASE("a compressed request is read, and a damaged one is a 400") {
   CHECK(first_number(client.post(kInfer, body, field)) == 5);
   body[body.size() / 2] = static_cast<char>(body[body.size() / 2] ^ 1);
   CHECK(client.post(kInfer, body, field).status == 400);
+  Reply large = client.post(kInfer, gzip(std::string(kRequestBytesMax + 1, ' ')), field);
+  CHECK(large.status == 413);
+  CHECK_THAT(large.body, Contains("larger than 67108864 bytes after its Content-Encoding"));
   CHECK(first_number(client.post(kInfer, infer_body("x", 1))) == 2);
 }
 
@@ -291,6 +295,25 @@ TEST_CASE("binary tensors are read and returned") {
   std::memcpy(sums, reply.body.data() + reply.body.size() - 8, 8);
   CHECK(sums[0] == 1);
   CHECK(sums[1] == 8);
+}
+
+TEST_CASE("the length of the JSON of a compressed request counts what is decompressed") {
+  Service service;
+  Client client(service.port);
+  // The blanks make the JSON longer than the compressed body.
+  const std::string json = "{" + std::string(500, ' ') +
+                           R"("inputs":[{"name":"x","shape":[1,512],"datatype":"FP32",)"
+                           R"("parameters":{"binary_data_size":2048}}]})";
+  auto send = [&](size_t json_bytes) {
+    return client.post(kInfer, gzip(json + std::string(2048, '\0')),
+                       "Content-Encoding: gzip\r\nInference-Header-Content-Length: " +
+                           std::to_string(json_bytes) + "\r\n");
+  };
+  CHECK(gzip(json + std::string(2048, '\0')).size() < json.size());
+  CHECK(first_number(send(json.size())) == 1);
+  Reply refused = send(json.size() + 2049);
+  CHECK(refused.status == 400);
+  CHECK_THAT(refused.body, Contains("but the body has"));
 }
 
 TEST_CASE("more requests than the queue holds get status 429") {
@@ -330,7 +353,7 @@ TEST_CASE("tensors in the queue are bounded by their bytes, but one request may 
     return scheduler.push(request);
   };
   CHECK(push(20) == RequestScheduler::Admission::admitted);
-  CHECK(push(1) == RequestScheduler::Admission::full);
+  CHECK(push(1) == RequestScheduler::Admission::too_many_bytes);
   CHECK(scheduler.queued() == 1);
 }
 
@@ -400,8 +423,52 @@ TEST_CASE("a waiting request of a client that has left is dropped") {
   service.wait_metric("queue_length", 0);
   service.release();
   CHECK(first.read().status == 200);
+  CHECK(service.metric("requests_total,code=\"499\"") == 1);
   service.stop();
   CHECK(service.calls() == 1);
+}
+
+TEST_CASE("a client that sends no more and waits too long gets status 499") {
+  ServiceOptions options;
+  options.limits.half_closed_ms = 0;
+  Service service(options);
+  service.hold();
+  Client first(service.port);
+  first.send(post_text(kInfer, infer_body("x", 1)));
+  service.wait_calls(1);
+  Reply reply = send_raw(service.port, post_text(kInfer, infer_body("x", 2)));
+  CHECK(reply.status == 499);
+  CHECK_THAT(reply.headers, StartsWith("HTTP/1.1 499 Client Closed Request\r\n"));
+  CHECK(reply.body ==
+        R"({"error":"the client closed its side of the connection while the request waited: )"
+        R"(keep it open until the response is there"})");
+  service.release();
+  CHECK(first.read().status == 200);
+  service.stop();
+  CHECK(service.calls() == 1);
+}
+
+TEST_CASE("an exception in run() ends the service before it is passed on") {
+  ServiceOptions options;
+  options.name = "adder";
+  options.limits.silence_ms = 0;
+  options.log = [](const std::string&) { throw std::runtime_error("the log is full"); };
+  auto server = ModelServer::open(options);
+  REQUIRE(server.ok());
+  int port = port_of((*server)->url());
+  std::string thrown;
+  std::thread thread([&] {
+    auto fail = [](const Tensors&) -> Result<Tensors> { return Error{ErrorKind::task, "boom"}; };
+    try {
+      (*server)->run(fail, [] { return false; });
+    } catch (const std::runtime_error& error) {
+      thrown = error.what();
+    }
+  });
+  CHECK(request(port, "POST", kInfer, infer_body("x", 1)).status == 500);
+  thread.join();
+  CHECK(thrown == "the log is full");
+  CHECK(connect_to(port) < 0);
 }
 
 TEST_CASE("a port in use is an error that names it") {
@@ -463,7 +530,7 @@ TEST_CASE("a request that the service fails to answer is logged, an error of the
   CHECK(request(service.port, "POST", kInfer, infer_body("boom", 1)).status == 500);
   CHECK(request(service.port, "POST", kInfer, infer_body("throw", 1)).status == 500);
   std::string endless =
-      R"({"id":"r7","inputs":[{"name":"endless","shape":[1],"datatype":"FP32","data":[1]}]})";
+      R"({"id":"r\n7","inputs":[{"name":"endless","shape":[1],"datatype":"FP32","data":[1]}]})";
   CHECK(request(service.port, "POST", kInfer, endless).status == 500);
   CHECK(request(service.port, "POST", kInfer, infer_body("x", 1)).status == 200);
   service.stop();
@@ -472,7 +539,7 @@ TEST_CASE("a request that the service fails to answer is logged, an error of the
   CHECK(logged[0] == "request failed: boom: predict failed");
   CHECK(logged[1] == "request failed: `predict` failed: thrown");
   CHECK(logged[2] ==
-        "request `r7` failed: output `endless` holds inf at index 0, which JSON cannot represent");
+        "request `r 7` failed: output `endless` holds inf at index 0, which JSON cannot represent");
 }
 
 TEST_CASE("the server listens only on loopback") {
@@ -606,7 +673,7 @@ TEST_CASE("a service listens on the address that it is given, and shows it") {
   options.address = "127.0.0.2";
   auto server = ModelServer::open(options);
   REQUIRE(server.ok());
-  CHECK_THAT((*server)->url(), Catch::Matchers::StartsWith("http://127.0.0.2:"));
+  CHECK_THAT((*server)->url(), StartsWith("http://127.0.0.2:"));
   options.address = "192.0.2.1";  // of no machine: RFC 5737
   auto other = ModelServer::open(options);
   REQUIRE_FALSE(other.ok());
@@ -639,4 +706,14 @@ TEST_CASE("configuration, statistics and the index of the repository are answere
         R"([{"name":"adder","version":"1","state":"READY","reason":""}])");
   CHECK(request(service.port, "POST", "/v2/repository/models/adder/unload", "{}").status == 503);
   CHECK(request(service.port, "POST", "/v2/repository/models/other/load", "{}").status == 404);
+}
+
+TEST_CASE("a service named stats has its metadata at its path") {
+  ServiceOptions options;
+  options.name = "stats";
+  auto server = ModelServer::open(options);
+  REQUIRE(server.ok());
+  int port = port_of((*server)->url());
+  CHECK_THAT(request(port, "GET", "/v2/models/stats").body, Contains(R"({"name":"stats",)"));
+  CHECK_THAT(request(port, "GET", "/v2/models/stats/stats").body, Contains(R"("model_stats":)"));
 }

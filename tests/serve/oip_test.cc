@@ -171,11 +171,25 @@ TEST_CASE("a scalar has one element and no dimension, an empty tensor none") {
   CHECK(refusal(one_input(R"("name":"x","shape":[],"datatype":"INT64","data":[])")) ==
         "inputs[0].data has 0 values, its shape needs 1");
   Tensor empty =
-      read(
-          one_input(R"("name":"x","shape":[67108864,67108864,0],"datatype":"FP64","data":[[],[]])"))
+      read(one_input(R"("name":"x","shape":[67108864,2048,0],"datatype":"FP64","data":[[],[]])"))
           .at("x");
-  CHECK(empty.shape == std::vector<int64_t>{67108864, 67108864, 0});
+  CHECK(empty.shape == std::vector<int64_t>{67108864, 2048, 0});
   CHECK(empty.data->empty());
+}
+
+TEST_CASE("an empty tensor has no larger shape than a tensor of a script may have") {
+  auto with = [](const std::string& datatype, const std::string& shape) {
+    return refusal(
+        one_input(R"("name":"x","data":[],"datatype":")" + datatype + R"(","shape":)" + shape));
+  };
+  CHECK(with("FP64", "[0,67108864,2049]") ==
+        "inputs[0].shape is larger than that of an empty tensor may be (137438953472 elements, if "
+        "each size 0 counts as 1)");
+  CHECK(with("FP32", "[67108864,0,4096]") == "accepted");
+  CHECK_THAT(with("FP32", "[67108864,0,4097]"), Catch::Contains("(274877906944 elements, "));
+  // A tensor holds it in four bytes.
+  CHECK_THAT(with("UINT16", "[67108864,4097,0]"), Catch::Contains("(274877906944 elements, "));
+  CHECK_THAT(with("FP32", "[0,67108864,67108864]"), Catch::Contains(".shape is larger"));
 }
 
 TEST_CASE("the fields of a request may come in any order, with spaces and escapes") {
@@ -265,9 +279,9 @@ TEST_CASE("a malformed request is rejected with its fault") {
   CHECK_THAT(refusal(one_input(
                  R"("name":"x","datatype":"FP32","shape":[4294967296,4294967296],"data":[])")),
              Contains("shape"));
-  CHECK_THAT(refusal(one_input(
-                 R"("name":"x","datatype":"FP32","shape":[0,67108864,67108864],"data":[1])")),
-             Contains("data"));
+  CHECK_THAT(
+      refusal(one_input(R"("name":"x","datatype":"FP32","shape":[0,67108864,64],"data":[1])")),
+      Contains("data"));
   CHECK_THAT(
       refusal(
           R"({"inputs":[{"name":"x","shape":[1],"datatype":"FP32","data":[1]},{"name":"x","shape":[1],"datatype":"FP32","data":[1]}]})"),
@@ -285,10 +299,11 @@ TEST_CASE("a value that its datatype cannot hold is an error of the client that 
   CHECK(refused("FP32", "[[0.5],[3.41e38]]") ==
         "inputs[0].data[1][0] of `x` is 3.41e+38, but FP32 holds numbers up to 3.4028235e38");
   CHECK(refused("FP32", "[\"NaN\"]") ==
-        "inputs[0].data[0] of `x` is \"NaN\", but FP32 holds numbers up to 3.4028235e38");
+        "inputs[0].data[0] of `x` is \"NaN\", but each value of FP32 must be a number");
+  CHECK(refused("FP32", "[null]") ==
+        "inputs[0].data[0] of `x` is null, but each value of FP32 must be a number");
   CHECK(refused("FP64", "[\"Infinity\"]") ==
-        "inputs[0].data[0] of `x` is \"Infinity\", but FP64 holds numbers up to "
-        "1.7976931348623157e308");
+        "inputs[0].data[0] of `x` is \"Infinity\", but each value of FP64 must be a number");
   CHECK(refused("FP64", "[-1e400]") ==
         "inputs[0].data[0] of `x` is -1e400, but FP64 holds numbers up to 1.7976931348623157e308");
   CHECK_THAT(refused("FP64", "[NaN]"), Catch::Contains("JSON"));
@@ -320,9 +335,10 @@ TEST_CASE("a value that its datatype cannot hold is an error of the client that 
   for (const char* item : {"true", "null", "\"\\\"\""})
     CHECK_THAT(refused("INT32", std::string("[1,[") + item + "]]"),
                Catch::StartsWith(std::string("inputs[0].data[1][0] of `x` is ") + item +
-                                 ", but INT32 holds"));
-  CHECK_THAT(refused("INT32", "[{\"a\":[1]}]"),
-             Catch::StartsWith("inputs[0].data[0] of `x` is an object, but INT32 holds"));
+                                 ", but each value of INT32 must be a whole number"));
+  CHECK(refused("INT32", "[{\"a\":[1]}]") ==
+        "inputs[0].data[0] of `x` is an object, but each value of INT32 must be a whole number");
+  CHECK_THAT(refused("BOOL", "[null]"), Catch::EndsWith("is null, but BOOL holds true and false"));
   CHECK_THAT(refused("INT32", "[1.0]"), Catch::Contains("is 1, but INT32"));
 }
 
@@ -335,6 +351,16 @@ TEST_CASE("an error is valid text, whatever was sent") {
   CHECK(
       refusal(one_input(R"("name":{"$bytes":"/w=="},"shape":[1],"datatype":"INT32","data":[1])")) ==
       "inputs[0].name is not text");
+}
+
+TEST_CASE("the error of text that is not JSON says so once, and names a byte order mark") {
+  CHECK(refusal("{\"a\": tru}") ==
+        "the body is not JSON: line 1, column 10: syntax error while parsing value - invalid "
+        "literal; last read: '\"a\": tru}'");
+  CHECK(refusal("\xef\xbb\xbf" +
+                one_input(R"("name":"x","shape":[1],"datatype":"FP32","data":[1])")) ==
+        "the body is not JSON: it begins with a byte order mark (the bytes EF BB BF); send it "
+        "without the mark");
 }
 
 TEST_CASE("text that is not JSON is rejected wherever it is") {
@@ -404,6 +430,7 @@ TEST_CASE("each field has the kind that the protocol says") {
     return refusal(R"({"inputs":[)" + input + "]," + more + "}");
   };
   CHECK(with(R"("id":7)") == "id is not text");
+  CHECK(with(R"("id":")" + std::string(1025, 'a') + '"') == "id has more than 1024 bytes");
   CHECK(with(R"("outputs":{})") == "outputs is not an array");
   CHECK(with(R"("outputs":["y"])") == "outputs[0] is not an object");
   CHECK(with(R"("outputs":[{}])") == "outputs[0].name is missing");

@@ -17,6 +17,7 @@ TEST_CASE("each path of a service has its endpoint and its methods") {
                                     : is_post                     ? "POST"
                                                                   : "GET, HEAD"));
     if (endpoint == Endpoint::unknown) return;
+    CHECK(has_model(endpoint) == !model.empty());
     CHECK(route.model == model);
     CHECK(route.version == version);
   };

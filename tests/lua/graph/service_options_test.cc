@@ -128,8 +128,8 @@ TEST_CASE("the error of an option of a service says what it must be") {
       {"queue = 1000001", "the option `queue` must be how many requests may wait, "},
       {"queue = 1.5", "the option `queue` must be how many requests may wait, "},
       {"inputs = {}",
-       "the option `inputs` must be a table of 1 to 64 tensors, { pixels = { \"FP32\", { -1, 64 } "
-       "} }, but is a table"},
+       "the option `inputs` is empty: it must be a table of 1 to 64 tensors, { pixels = { "
+       "\"FP32\", { -1, 64 } } }, or not be given"},
       {"inputs = 3", "the option `inputs` must be a table of 1 to 64 tensors, "},
       {"inputs = { { 'FP32', { 1 } } }", "the option `inputs` has the unknown entry `[1]`"},
       {"inputs = { [''] = { 'FP32', { 1 } } }",
@@ -138,7 +138,11 @@ TEST_CASE("the error of an option of a service says what it must be") {
       {"inputs = { x = 'FP32' }",
        "the option `inputs.x` must be a datatype and a shape, { \"FP32\", { -1, 64 } }, but is "
        "`FP32`"},
-      {"inputs = { x = { 'FP32' } }", "the option `inputs.x` must be a datatype and a shape, "},
+      {"inputs = { x = { 'FP32' } }",
+       "the option `inputs.x` has no shape, which is a table of sizes: write for example { "
+       "\"FP32\", { -1, 64 } }, in which -1 is any size"},
+      {"inputs = { x = { 'FP32', 64 } }", "the option `inputs.x` has no shape, "},
+      {"inputs = { x = {} }", "the option `inputs.x` must be a datatype and a shape, "},
       {"inputs = { x = { 'FP32', { 1 }, 3 } }",
        "the option `inputs.x` must be a datatype and a shape, "},
       {"inputs = { x = { 'F32', { 1 } } }",

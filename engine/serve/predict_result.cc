@@ -1,0 +1,74 @@
+#include "engine/serve/predict_result.hpp"
+
+#include <fmt/format.h>
+
+#include "engine/value/utf8.hpp"
+
+namespace flow {
+
+namespace {
+
+constexpr size_t kShownMax = 256;  // bytes of a name in an error
+
+std::string kind_of(const Value& value) {
+  switch (value.kind()) {
+    case Value::Kind::nil:
+      return "nil";
+    case Value::Kind::null:
+      return "flow.null";
+    case Value::Kind::boolean:
+      return "a boolean";
+    case Value::Kind::integer:
+    case Value::Kind::number:
+      return "a number";
+    case Value::Kind::string:
+      return "a string";
+    case Value::Kind::table:
+      return "a table";
+    case Value::Kind::tensor:
+      return "a tensor";
+    case Value::Kind::file:
+      return "a file";
+    default:
+      return "no value of a task";
+  }
+}
+
+/// What the result is instead of tensors by name; "" if it is such.
+std::string problem(const Value& result) {
+  if (result.kind() == Value::Kind::tensor) return "a tensor without a name";
+  if (result.kind() != Value::Kind::table) return kind_of(result);
+  const Value::Table& table = result.as_table();
+  if (!table.list.empty())
+    return fmt::format("a table whose entry [1], {}, has no name", kind_of(table.list.front()));
+  if (table.fields.empty()) return "an empty table";
+  for (const auto& [name, value] : table.fields) {
+    if (name.kind() != Value::Kind::string)
+      return fmt::format("a table whose entry [{}], {}, has no name", to_json(name),
+                         kind_of(value));
+    if (value.kind() != Value::Kind::tensor)
+      return fmt::format("a table whose entry `{}` is {}",
+                         cut_text(to_line(name.as_string()), kShownMax), kind_of(value));
+    if (value.as_tensor().data == nullptr)
+      return fmt::format("a table whose entry `{}` is a tensor without its data",
+                         cut_text(to_line(name.as_string()), kShownMax));
+  }
+  return "";
+}
+
+}  // namespace
+
+Result<Tensors> tensors_by_name(const Value& result, const std::string& service) {
+  std::string what = problem(result);
+  if (!what.empty())
+    return Error{ErrorKind::task,
+                 fmt::format("`predict` of `{}` returned {}: it must return a table of tensors by "
+                             "name, such as {{ y = inputs.x * 2 }}",
+                             service, what)};
+  Tensors tensors;
+  for (const auto& [name, value] : result.as_table().fields)
+    tensors[name.as_string()] = value.as_tensor();
+  return tensors;
+}
+
+}  // namespace flow

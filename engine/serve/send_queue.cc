@@ -1,0 +1,47 @@
+#include "engine/serve/send_queue.hpp"
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <utility>
+
+namespace flow {
+
+void SendQueue::push(std::string bytes) {
+  if (bytes.empty()) return;
+  bytes_ += bytes.size();
+  parts_.push_back(std::move(bytes));
+}
+
+SendQueue::Outcome SendQueue::send(int socket) {
+  while (!parts_.empty()) {
+    std::array<iovec, 4> parts;
+    size_t count = std::min(parts_.size(), parts.size());
+    for (size_t i = 0; i < count; i++) parts[i] = {parts_[i].data(), parts_[i].size()};
+    parts[0] = {parts_[0].data() + sent_, parts_[0].size() - sent_};
+    msghdr message{};
+    message.msg_iov = parts.data();
+    message.msg_iovlen = count;
+    ssize_t sent = ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent >= 0) {
+      remove(static_cast<size_t>(sent));
+    } else if (errno != EINTR) {
+      return errno == EAGAIN || errno == EWOULDBLOCK ? Outcome::blocked : Outcome::failed;
+    }
+  }
+  return Outcome::all_sent;
+}
+
+void SendQueue::remove(size_t size) {
+  bytes_ -= size;
+  sent_ += size;
+  while (!parts_.empty() && sent_ >= parts_.front().size()) {
+    sent_ -= parts_.front().size();
+    parts_.pop_front();
+  }
+}
+
+}  // namespace flow
