@@ -2,7 +2,7 @@
 
 #include <openssl/crypto.h>
 
-#include "engine/serve/field_text.hpp"
+#include "engine/serve/http/field_text.hpp"
 
 namespace flow {
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/serve/http_server.hpp"
+#include "engine/serve/http/http_server.hpp"
 #include "engine/serve/inference.hpp"
 
 namespace flow {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/serve/http_server.hpp"
+#include "engine/serve/http/http_server.hpp"
 #include "engine/serve/inference.hpp"
 #include "engine/value/tensor_spec.hpp"
 

@@ -12,7 +12,7 @@
 #include <memory>
 #include <thread>
 
-#include "engine/serve/http_server.hpp"
+#include "engine/serve/http/http_server.hpp"
 #include "tests/bench/http_load.hpp"
 
 namespace flow::bench {

@@ -1,6 +1,6 @@
 // A body with a Content-Encoding: it gives an error or at most as many bytes as permitted; what
 // gzip writes is read again.
-#include "engine/serve/gzip.hpp"
+#include "engine/serve/http/gzip.hpp"
 
 #include "flow/result.hpp"
 

@@ -2,7 +2,7 @@
 // are split, and a request that is printed again is read as the same request.
 #include <algorithm>
 
-#include "engine/serve/http_request.hpp"
+#include "engine/serve/http/http_request.hpp"
 #include "flow/result.hpp"
 
 namespace {

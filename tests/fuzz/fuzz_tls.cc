@@ -11,7 +11,7 @@
 
 #include "engine/base/files.hpp"
 #include "engine/base/temporary_folder.hpp"
-#include "engine/serve/tls.hpp"
+#include "engine/serve/http/tls.hpp"
 #include "tests/fuzz/input.hpp"
 #include "tests/fuzz/randomness.hpp"
 #include "tests/serve/tls_client.hpp"

@@ -3,7 +3,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "engine/serve/gzip.hpp"
+#include "engine/serve/http/gzip.hpp"
 
 using namespace flow;
 using Catch::Contains;

@@ -3,7 +3,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "engine/serve/http_request.hpp"
+#include "engine/serve/http/http_request.hpp"
 
 using namespace flow;
 using State = HttpRequestReader::State;

@@ -1,5 +1,5 @@
 // The HTTP server over real sockets, with a handler that echoes or holds requests.
-#include "engine/serve/http_server.hpp"
+#include "engine/serve/http/http_server.hpp"
 
 #include <fmt/format.h>
 

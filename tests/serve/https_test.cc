@@ -5,7 +5,7 @@
 #include "client.hpp"
 #include "engine/base/files.hpp"
 #include "engine/base/temporary_folder.hpp"
-#include "engine/serve/http_server.hpp"
+#include "engine/serve/http/http_server.hpp"
 #include "tests/serve/tls_client.hpp"
 
 using namespace flow;

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "adder.hpp"
-#include "engine/serve/gzip.hpp"
+#include "engine/serve/http/gzip.hpp"
 #include "engine/serve/request_scheduler.hpp"
 
 using namespace flow;

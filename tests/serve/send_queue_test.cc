@@ -1,5 +1,5 @@
 // Bytes leave in their order, however much the socket takes at a time.
-#include "engine/serve/send_queue.hpp"
+#include "engine/serve/http/send_queue.hpp"
 
 #include <fcntl.h>
 #include <sys/socket.h>

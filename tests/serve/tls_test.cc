@@ -1,6 +1,6 @@
 // TLS sessions against a client of OpenSSL, without sockets: versions, certificates of both sides,
 // reloading, limits, and damaged files.
-#include "engine/serve/tls.hpp"
+#include "engine/serve/http/tls.hpp"
 
 #include <malloc.h>
 #include <sys/stat.h>

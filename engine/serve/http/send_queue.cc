@@ -1,4 +1,4 @@
-#include "engine/serve/send_queue.hpp"
+#include "engine/serve/http/send_queue.hpp"
 
 #include <sys/socket.h>
 #include <sys/uio.h>

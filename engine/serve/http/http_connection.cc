@@ -1,4 +1,4 @@
-#include "engine/serve/http_connection.hpp"
+#include "engine/serve/http/http_connection.hpp"
 
 #include <fmt/format.h>
 #include <sys/socket.h>

@@ -1,4 +1,4 @@
-#include "engine/serve/tls.hpp"
+#include "engine/serve/http/tls.hpp"
 
 #include <fmt/format.h>
 #include <openssl/bio.h>

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string_view>
 
-#include "engine/serve/http_request.hpp"
+#include "engine/serve/http/http_request.hpp"
 
 namespace flow {
 

@@ -1,6 +1,6 @@
-#include "engine/serve/connection_table.hpp"
+#include "engine/serve/http/connection_table.hpp"
 
-#include "engine/serve/http_connection.hpp"
+#include "engine/serve/http/http_connection.hpp"
 
 namespace flow {
 

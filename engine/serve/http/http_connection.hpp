@@ -11,11 +11,11 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/serve/connection_table.hpp"
-#include "engine/serve/http_options.hpp"
-#include "engine/serve/http_request.hpp"
-#include "engine/serve/http_response.hpp"
-#include "engine/serve/send_queue.hpp"
+#include "engine/serve/http/connection_table.hpp"
+#include "engine/serve/http/http_options.hpp"
+#include "engine/serve/http/http_request.hpp"
+#include "engine/serve/http/http_response.hpp"
+#include "engine/serve/http/send_queue.hpp"
 
 namespace flow {
 

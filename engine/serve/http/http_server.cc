@@ -1,4 +1,4 @@
-#include "engine/serve/http_server.hpp"
+#include "engine/serve/http/http_server.hpp"
 
 #include <fmt/format.h>
 #include <pthread.h>
@@ -15,9 +15,9 @@
 
 #include "engine/base/clock.hpp"
 #include "engine/base/size_units.hpp"
-#include "engine/serve/connection_table.hpp"
-#include "engine/serve/http_connection.hpp"
-#include "engine/serve/http_listener.hpp"
+#include "engine/serve/http/connection_table.hpp"
+#include "engine/serve/http/http_connection.hpp"
+#include "engine/serve/http/http_listener.hpp"
 
 namespace flow {
 

@@ -1,4 +1,4 @@
-#include "engine/serve/http_response.hpp"
+#include "engine/serve/http/http_response.hpp"
 
 #include <fmt/format.h>
 

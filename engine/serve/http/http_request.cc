@@ -1,7 +1,7 @@
 // Boost.Beast parses the requests. What it accepts depends on how the bytes were split, and it
 // accepts more than one reading of some (RFC 9112 names them), so it gets whole heads and whole
 // lines only, and what it let pass is checked.
-#include "engine/serve/http_request.hpp"
+#include "engine/serve/http/http_request.hpp"
 
 #include <fmt/format.h>
 
@@ -9,8 +9,8 @@
 #include <boost/beast/http/basic_parser.hpp>
 #include <tuple>
 
-#include "engine/serve/field_text.hpp"
-#include "engine/serve/http_fields.hpp"
+#include "engine/serve/http/field_text.hpp"
+#include "engine/serve/http/http_fields.hpp"
 #include "flow/result.hpp"
 
 namespace flow {

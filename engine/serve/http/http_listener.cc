@@ -1,4 +1,4 @@
-#include "engine/serve/http_listener.hpp"
+#include "engine/serve/http/http_listener.hpp"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>

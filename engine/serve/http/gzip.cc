@@ -1,4 +1,4 @@
-#include "engine/serve/gzip.hpp"
+#include "engine/serve/http/gzip.hpp"
 
 #include <fmt/format.h>
 #include <zlib.h>
@@ -8,7 +8,7 @@
 #include <tuple>
 #include <utility>
 
-#include "engine/serve/field_text.hpp"
+#include "engine/serve/http/field_text.hpp"
 #include "flow/result.hpp"
 
 namespace flow {

@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
-#include "engine/serve/http_request.hpp"
-#include "engine/serve/tls.hpp"
+#include "engine/serve/http/http_request.hpp"
+#include "engine/serve/http/tls.hpp"
 
 namespace flow {
 

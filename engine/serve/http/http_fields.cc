@@ -1,11 +1,11 @@
-#include "engine/serve/http_fields.hpp"
+#include "engine/serve/http/http_fields.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
 
-#include "engine/serve/field_text.hpp"
+#include "engine/serve/http/field_text.hpp"
 
 namespace flow {
 

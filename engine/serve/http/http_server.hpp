@@ -5,8 +5,8 @@
 #include <functional>
 #include <memory>
 
-#include "engine/serve/http_options.hpp"
-#include "engine/serve/http_response.hpp"
+#include "engine/serve/http/http_options.hpp"
+#include "engine/serve/http/http_response.hpp"
 #include "flow/result.hpp"
 
 namespace flow {

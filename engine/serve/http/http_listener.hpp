@@ -6,7 +6,7 @@
 #include <functional>
 #include <optional>
 
-#include "engine/serve/http_options.hpp"
+#include "engine/serve/http/http_options.hpp"
 #include "flow/result.hpp"
 
 namespace flow {
