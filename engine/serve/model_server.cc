@@ -46,12 +46,6 @@ constexpr auto kStopCheck = milliseconds(100);
 constexpr auto kDrainCheck = milliseconds(10);
 constexpr auto kLastResponses = milliseconds(200);  // for those that are sent at a drain's end
 
-HttpResponse busy_response(int status, std::string_view message) {
-  HttpResponse response = error_response(status, message);
-  response.fields = "Retry-After: 1\r\n";
-  return response;
-}
-
 HttpResponse memory_response() {
   return busy_response(503, "the service has too little memory left for this request");
 }

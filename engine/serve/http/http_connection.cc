@@ -181,11 +181,9 @@ void HttpConnection::reject(const HttpError& error) {
 
 void HttpConnection::reject_busy() {
   closes_ = true;
-  HttpResponse response =
-      error_response(503, fmt::format("requests and responses of more than {} bytes are open here",
-                                      shared_.options.limits.bytes_max));
-  response.fields = "Retry-After: 1\r\n";
-  respond(std::move(response));
+  respond(
+      busy_response(503, fmt::format("requests and responses of more than {} bytes are open here",
+                                     shared_.options.limits.bytes_max)));
 }
 
 void HttpConnection::respond(HttpResponse response) {

@@ -65,6 +65,12 @@ HttpResponse error_response(int status, std::string_view message) {
           .body = "{\"error\":" + to_json(Value(to_utf8(std::string(message)))) + "}"};
 }
 
+HttpResponse busy_response(int status, std::string_view message) {
+  HttpResponse response = error_response(status, message);
+  response.fields = "Retry-After: 1\r\n";
+  return response;
+}
+
 std::string response_head(const HttpResponse& response, bool closes) {
   std::string head;
   fmt::format_to(std::back_inserter(head),

@@ -15,6 +15,9 @@ struct HttpResponse {
 /// {"error": message}
 HttpResponse error_response(int status, std::string_view message);
 
+/// The same for a client that should try again after a second.
+HttpResponse busy_response(int status, std::string_view message);
+
 /// The head with its empty line. `closes`: the connection ends after the response.
 std::string response_head(const HttpResponse& response, bool closes);
 

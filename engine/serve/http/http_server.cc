@@ -59,6 +59,7 @@ class HttpServerImpl : public std::enable_shared_from_this<HttpServerImpl> {
   void wait_for_tick();
   void tick(Clock::time_point now);
   void end_slow(Clock::time_point now);
+  void drop_slow_readers(Clock::time_point now);
   void reload_certificates(Clock::time_point now);
   void report_certificates();
   void drain(Clock::time_point now);
@@ -167,8 +168,7 @@ void HttpServerImpl::retry_parked(Clock::time_point now) {
   if (!since) return;
   auto patience = milliseconds(shared_.options.limits.evict_after_ms);
   if (!listener_.retry_parked() && *since + patience <= now) {
-    HttpResponse response = error_response(503, "too many connections are open");
-    response.fields = "Retry-After: 1\r\n";
+    HttpResponse response = busy_response(503, "too many connections are open");
     listener_.refuse_parked(shared_.tls ? "" : response_head(response, true) + response.body);
   }
   listener_.resume();
@@ -227,14 +227,19 @@ void HttpServerImpl::end_slow(Clock::time_point now) {
     each->reject({408, "the body of the request arrived too slowly"});
   for (const Connection& each : lapsed(Phase::writing, limits.write_ms))
     if (each->is_overdue(now)) each->close();
-  // Clients that do not read must not take all memory.
-  for (const Connection& each : lapsed(Phase::writing, kSlowReader.count())) {
-    if (!shared_.table.is_exceeded()) break;
-    each->close();
-  }
+  drop_slow_readers(now);
   for (const Connection& each : lapsed(Phase::lingering, kLingerTime.count())) each->close();
   for (const Connection& each : lapsed(Phase::waiting, limits.half_closed_ms))
     if (each->has_ended()) each->abandon();
+}
+
+/// Clients that do not read must not take all memory.
+void HttpServerImpl::drop_slow_readers(Clock::time_point now) {
+  if (!shared_.table.is_exceeded()) return;
+  for (const Connection& each : shared_.table.lapsed(Phase::writing, kSlowReader, now)) {
+    each->close();
+    if (!shared_.table.is_exceeded()) return;
+  }
 }
 
 void HttpServerImpl::reload_certificates(Clock::time_point now) {
