@@ -40,7 +40,7 @@ bool is_absolute(const std::string& path) {
   return path.starts_with('/') && path.find('\0') == std::string::npos;
 }
 
-/// What a service lacks that listens where other machines reach it.
+/// What is missing in a service that other machines can reach; "" if nothing is.
 std::string exposure_problem(const ServiceSpec& service) {
   bool is_reached = !service.address.empty() && !is_loopback(service.address);
   bool has_tls = !service.tls.is_empty(), has_keys = !service.keys.is_empty();

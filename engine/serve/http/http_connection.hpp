@@ -19,7 +19,7 @@
 
 namespace flow {
 
-/// What the connections of a server have in common.
+/// State that all connections of a server share.
 struct HttpShared {
   explicit HttpShared(const HttpOptions& of) : options(of), table(of.limits.bytes_max) {}
 

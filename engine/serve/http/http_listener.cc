@@ -131,7 +131,7 @@ void HttpListener::resume() {
                        });
 }
 
-/// False if accepting must pause: there is no file descriptor or no place.
+/// Returns false if accepting must pause, because file descriptors or places have run out.
 bool HttpListener::accept_some() {
   for (int count = 0; count < kAcceptsMax && parked_ < 0; count++) {
     int socket =

@@ -16,7 +16,7 @@ namespace flow {
 class HttpListener {
  public:
   using Clock = std::chrono::steady_clock;
-  /// Takes the socket, and owns it then; false if there is no place for it.
+  /// Takes ownership of the socket. Returns false, without it, if all places are taken.
   using Adopt = std::function<bool(int socket)>;
 
   HttpListener(boost::asio::io_context& context, Adopt adopt);
