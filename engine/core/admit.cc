@@ -128,6 +128,19 @@ struct AdmissionCheck {
     return e.computed.attempt == next_attempt(state, run, e.unit).attempt &&
            may_be_computed(*def_of(run, e.unit), e.computed);
   }
+  // The rollover of the run is at this step and in this phase.
+  bool is_at(const RunId& id, uint32_t step, RolloverPhase phase) const {
+    const Run* run = find_run(state, id);
+    return run != nullptr && !is_final(run->status) && run->rollover.phase == phase &&
+           run->rollover.step == step;
+  }
+  bool operator()(const TrafficShifted& e) const {
+    return is_at(e.run, e.step, RolloverPhase::shifting) ||
+           is_at(e.run, e.step, RolloverPhase::reverting);
+  }
+  bool operator()(const TrafficMeasured& e) const {
+    return is_at(e.run, e.step, RolloverPhase::measuring);
+  }
   bool operator()(const WhenResolved& e) const {
     const Unit* u = find_unit(state, e.run, e.unit, Phase::resolving);
     return u != nullptr && find_run(state, e.run)->node(u->node).kind == NodeKind::when;

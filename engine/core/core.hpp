@@ -199,6 +199,26 @@ struct Dependents {
   std::map<UnitId, std::vector<uint32_t>> late;  // units and edges that were added later
 };
 
+/// The takeover of a name's traffic by a new version, as a part of the new version's run.
+enum class RolloverPhase : uint8_t {
+  none,
+  waiting,    // for the rollover of an earlier version, or for its own services
+  shifting,   // ShiftTraffic was issued
+  observing,  // until the timer of the step
+  measuring,  // MeasureTraffic was issued
+  reverting,  // all traffic goes back to the previous version
+  done,
+};
+struct Rollover {
+  RunId previous;
+  RolloverPhase phase = RolloverPhase::none;
+  uint32_t step = 0;    // index in CanarySpec::percents
+  uint32_t serial = 0;  // of its newest timer
+  Time began = 0;       // of the step
+  std::string reason;   // why it reverts
+  bool operator==(const Rollover&) const = default;
+};
+
 struct Run {
   // Essential fields; a snapshot holds them.
   RunId id;
@@ -222,6 +242,7 @@ struct Run {
   bool stop_requested = false;  // by a user: a worker that rejoins stops its attempts too
   bool ending = false;          // only services are left, and they are being stopped
   bool gathering = false;       // GatherValue was issued for its result and not answered yet
+  Rollover rollover;
 
   // Derived fields; rebuild_derived computes them from the fields above.
   std::vector<TaskNode> dynamic_nodes;  // of dynamic tasks; their indices follow plan->nodes. Their

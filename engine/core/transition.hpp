@@ -49,6 +49,8 @@ class Transition {
   void on(const ServeEnded& event);
   void on(const RetryRequested& event);  // retry.cc
   void on(const RunDeleted& event);
+  void on(const TrafficShifted& event);  // rollover.cc
+  void on(const TrafficMeasured& event);
   void on(const GpusFound& event);
   void on(const GpuFailed& event);     // gpu_faults.cc
   void on(const WorkerJoined& event);  // workers.cc

@@ -288,14 +288,29 @@ struct WorkersAnnounced {
   uint32_t count = 0;
 };
 
-using Event =
-    std::variant<EngineStarted, RunSubmitted, InputsResolved, InputsFailed, MapExpanded,
-                 WhenResolved, ValueGathered, Assigned, AttemptRequeued, AttemptSucceeded,
-                 AttemptFailed, AttemptWaiting, AttemptStopped, ServiceReady, StepSaved,
-                 CheckpointSaved, SignalReceived, TimerFired, CancelRequested, StopRequested,
-                 ServeEnded, RetryRequested, RunDeleted, GpusFound, WorkerJoined,
-                 WorkerDisconnected, WorkerLost, WorkerDraining, ResizeRequested, GpuFailed,
-                 WorkersAnnounced, InputsMissing, ResourcesComputed>;
+/// The fronts of a run's services have the weights of this step of its rollover, or could not be
+/// told to (`error`).
+struct TrafficShifted {
+  RunId run;
+  uint32_t step = 0;
+  std::string error{};
+};
+/// What the new version answered since its rollover's step began, all services together.
+struct TrafficMeasured {
+  RunId run;
+  uint32_t step = 0;
+  uint64_t requests = 0, errors = 0;  // errors: status 500 and above
+  int64_t p50_us = 0, p99_us = 0;     // the highest of its services
+  std::string error{};                // a front did not answer
+};
+
+using Event = std::variant<
+    EngineStarted, RunSubmitted, InputsResolved, InputsFailed, MapExpanded, WhenResolved,
+    ValueGathered, Assigned, AttemptRequeued, AttemptSucceeded, AttemptFailed, AttemptWaiting,
+    AttemptStopped, ServiceReady, StepSaved, CheckpointSaved, SignalReceived, TimerFired,
+    CancelRequested, StopRequested, ServeEnded, RetryRequested, RunDeleted, GpusFound, WorkerJoined,
+    WorkerDisconnected, WorkerLost, WorkerDraining, ResizeRequested, GpuFailed, WorkersAnnounced,
+    InputsMissing, ResourcesComputed, TrafficShifted, TrafficMeasured>;
 
 /// An event with its sequence number and time, as the journal holds it.
 struct Record {
@@ -378,8 +393,21 @@ struct RunEnded {
   RunId run;
 };
 
-using Command =
-    std::variant<ResolveInputs, ExpandMap, ResolveWhen, GatherValue, ComputeResources, StartAttempt,
-                 StopAttempt, AckSaved, SetTimer, RunChanged, UnitChanged, RunEnded>;
+/// Sets the weights of both versions at the fronts of the run's services. Answered by
+/// TrafficShifted.
+struct ShiftTraffic {
+  RunId run, previous;
+  uint32_t step = 0;
+  uint32_t percent = 0;  // of the run; the previous version gets the rest
+};
+/// Answered by TrafficMeasured.
+struct MeasureTraffic {
+  RunId run;
+  uint32_t step = 0;
+};
+
+using Command = std::variant<ResolveInputs, ExpandMap, ResolveWhen, GatherValue, ComputeResources,
+                             StartAttempt, StopAttempt, AckSaved, SetTimer, RunChanged, UnitChanged,
+                             RunEnded, ShiftTraffic, MeasureTraffic>;
 
 }  // namespace flow::core

@@ -351,6 +351,22 @@ void service_options(IO& io, like<IO, ServiceSpec>& service) {
 }
 
 template <typename IO>
+void field(IO& io, like<IO, WarmupTensor>& tensor) {
+  fields(io, tensor.name, tensor.dtype, tensor.shape, tensor.data);
+}
+
+// Replicas, rollover and wrapped servers, which were added later.
+template <typename IO>
+void service_life(IO& io, like<IO, ServiceSpec>& service) {
+  auto& canary = service.canary;
+  auto& wrapped = service.wrapped;
+  fields(io, service.replicas, service.is_idempotent, service.rolls_by_replacing,
+         service.drain_delay_ms, service.is_padded, canary.percents, canary.every_ms,
+         canary.max_error_rate, canary.max_p99_us, canary.min_requests, canary.gate, service.warmup,
+         wrapped.ready, wrapped.health, wrapped.start_timeout_ms);
+}
+
+template <typename IO>
 void field(IO& io, like<IO, InputListing>& listing) {
   fields(io, listing.folder, listing.pattern, listing.paths);
 }
@@ -403,6 +419,7 @@ enum LaterSection : uint64_t {
   kEnvironments = 9,
   kCodePlaces = 10,
   kServices = 11,
+  kServiceLives = 12,
 };
 
 // Ascending by the index of the task.
@@ -527,9 +544,28 @@ void environments(PlanReader& io, std::vector<TaskDef>& defs) {
   });
 }
 
+// The spec with the fields of service_life() only.
+ServiceSpec life_of(const ServiceSpec& service) {
+  ServiceSpec life;
+  life.replicas = service.replicas;
+  life.is_idempotent = service.is_idempotent;
+  life.rolls_by_replacing = service.rolls_by_replacing;
+  life.drain_delay_ms = service.drain_delay_ms;
+  life.is_padded = service.is_padded;
+  life.canary = service.canary;
+  life.warmup = service.warmup;
+  life.wrapped = service.wrapped;
+  return life;
+}
+
+bool has_service_life(const TaskDef& def) { return life_of(def.service) != ServiceSpec{}; }
+
 bool has_service_options(const TaskDef& def) {
-  const ServiceSpec& service = def.service;
-  return service != ServiceSpec{service.port, service.batch_max, service.batch_wait_us};
+  ServiceSpec plain = life_of(def.service);
+  plain.port = def.service.port;
+  plain.batch_max = def.service.batch_max;
+  plain.batch_wait_us = def.service.batch_wait_us;
+  return def.service != plain;
 }
 
 void services(PlanWriter& io, const std::vector<TaskDef>& defs) {
@@ -540,6 +576,17 @@ void services(PlanReader& io, std::vector<TaskDef>& defs) {
   some(io, defs, [&](TaskDef& def) {
     service_options<PlanReader>(io, def.service);
     if (!io.failed() && !has_service_options(def)) io.fail("a service without options");
+  });
+}
+
+void service_lives(PlanWriter& io, const std::vector<TaskDef>& defs) {
+  some(io, defs, has_service_life,
+       [&](const TaskDef& def) { service_life<PlanWriter>(io, def.service); });
+}
+void service_lives(PlanReader& io, std::vector<TaskDef>& defs) {
+  some(io, defs, [&](TaskDef& def) {
+    service_life<PlanReader>(io, def.service);
+    if (!io.failed() && !has_service_life(def)) io.fail("a service without replicas");
   });
 }
 
@@ -586,8 +633,9 @@ void later_fields(PlanWriter& io, const Plan& plan) {
   bool has_environments = std::ranges::any_of(plan.defs, has_environment);
   bool has_any_place = std::ranges::any_of(plan.defs, has_places);
   bool has_services = std::ranges::any_of(plan.defs, has_service_options);
+  bool has_lives = std::ranges::any_of(plan.defs, has_service_life);
   bool has_sections = !ignoring.empty() || has_tags || !plan.listings.empty() || has_any_function ||
-                      has_options || has_environments || has_any_place || has_services;
+                      has_options || has_environments || has_any_place || has_services || has_lives;
   kernels(io, plan.defs, !has_sections);
   if (!ignoring.empty()) {
     io.number(kIgnoringTasks);
@@ -620,6 +668,10 @@ void later_fields(PlanWriter& io, const Plan& plan) {
   if (has_services) {
     io.number(kServices);
     services(io, plan.defs);
+  }
+  if (has_lives) {
+    io.number(kServiceLives);
+    service_lives(io, plan.defs);
   }
 }
 void later_fields(PlanReader& io, Plan& plan) {
@@ -655,6 +707,8 @@ void later_fields(PlanReader& io, Plan& plan) {
       code_places(io, plan.defs);
     } else if (section == kServices) {
       services(io, plan.defs);
+    } else if (section == kServiceLives) {
+      service_lives(io, plan.defs);
     } else {
       io.fail("a section of a newer flow");
     }
@@ -701,6 +755,7 @@ Result<CommandEnvironment> decode_command_environment(std::string_view bytes) {
 std::string encode_service_options(const ServiceSpec& service) {
   PlanWriter io(kServiceMagic);
   service_options<PlanWriter>(io, service);
+  service_life<PlanWriter>(io, service);
   return io.take();
 }
 
@@ -709,6 +764,7 @@ Result<ServiceSpec> decode_service_options(std::string_view bytes) {
   if (!io.magic(kServiceMagic)) return wrong_magic("service");
   ServiceSpec service;
   service_options<PlanReader>(io, service);
+  service_life<PlanReader>(io, service);
   FLOW_TRY(io.finish("service"));
   return service;
 }

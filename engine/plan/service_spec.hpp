@@ -42,6 +42,36 @@ struct ServiceKeySource {
   bool is_empty() const { return variable.empty() && file.empty(); }
 };
 
+/// How a new version of a service takes over the traffic of the one before it.
+struct CanarySpec {
+  std::vector<uint32_t>
+      percents{};              // of the traffic, ascending, the last is 100; empty: 100 at once
+  int64_t every_ms = 60'000;   // duration of a step
+  double max_error_rate = -1;  // of the new version's requests; below 0: no limit
+  int64_t max_p99_us = 0;      // 0: no limit
+  uint32_t min_requests = 20;  // to the new version in a step
+  std::string gate{};          // name of the task that decides about each step; "": none
+  bool operator==(const CanarySpec&) const = default;
+};
+
+/// A request that each replica answers before it gets traffic.
+struct WarmupTensor {
+  std::string name{}, dtype{};
+  std::vector<int64_t> shape{};
+  std::string data{};  // elements in row-major order, little-endian
+  bool operator==(const WarmupTensor&) const = default;
+};
+constexpr size_t kWarmupBytesMax = 1 << 20;
+constexpr uint32_t kReplicasMax = 256;
+
+/// A server that the task's command starts; the front forwards requests to it.
+struct WrappedServer {
+  std::string ready{};                 // path that answers 2xx when the server is ready
+  std::string health{};                // the same while it serves; "": as `ready`
+  int64_t start_timeout_ms = 600'000;  // until it is ready
+  bool operator==(const WrappedServer&) const = default;
+};
+
 struct ServiceSpec {
   uint16_t port = 0;
   uint32_t batch_max = 1;
@@ -53,6 +83,14 @@ struct ServiceSpec {
   bool is_insecure = false;          // may listen beyond loopback without `tls` and `keys`
   uint32_t queue_max = 1024;         // requests that wait for a call of `predict`
   std::vector<TensorSpec> inputs{}, outputs{};  // sorted by name; empty: not declared
+  uint32_t replicas = 1;                        // processes that answer requests
+  bool is_idempotent = true;                    // a request may run again if its replica dies
+  bool rolls_by_replacing = false;              // the version before is drained first
+  int64_t drain_delay_ms = 0;                   // in which a draining service accepts connections
+  bool is_padded = false;                       // batches are padded to `batch_max` rows
+  CanarySpec canary{};
+  std::vector<WarmupTensor> warmup{};
+  WrappedServer wrapped{};  // if the definition has a command
   bool operator==(const ServiceSpec&) const = default;
 };
 

@@ -75,6 +75,24 @@ void put_event(const core::ResourcesComputed& e, RecordWriter& writer, journal::
   put_resources(e.computed, *m.mutable_computed());
 }
 
+void put_event(const core::TrafficShifted& e, RecordWriter& writer, journal::Record& record) {
+  journal::TrafficShifted& m = *record.mutable_traffic_shifted();
+  m.set_run(writer.run_index(e.run));
+  m.set_step(e.step);
+  m.set_error(e.error);
+}
+
+void put_event(const core::TrafficMeasured& e, RecordWriter& writer, journal::Record& record) {
+  journal::TrafficMeasured& m = *record.mutable_traffic_measured();
+  m.set_run(writer.run_index(e.run));
+  m.set_step(e.step);
+  m.set_requests(e.requests);
+  m.set_errors(e.errors);
+  m.set_p50_us(e.p50_us);
+  m.set_p99_us(e.p99_us);
+  m.set_error(e.error);
+}
+
 void put_event(const core::MapExpanded& e, RecordWriter& writer, journal::Record& record) {
   journal::MapExpanded& m = *record.mutable_map_expanded();
   m.set_run(writer.run_index(e.run));
@@ -417,6 +435,15 @@ core::Event get_event(const journal::ResourcesComputed& m, RecordFields& fields)
   return e;
 }
 
+core::Event get_event(const journal::TrafficShifted& m, RecordFields& fields) {
+  return core::TrafficShifted{fields.run(m.run()), m.step(), m.error()};
+}
+
+core::Event get_event(const journal::TrafficMeasured& m, RecordFields& fields) {
+  return core::TrafficMeasured{fields.run(m.run()), m.step(),   m.requests(), m.errors(),
+                               m.p50_us(),          m.p99_us(), m.error()};
+}
+
 core::Event get_event(const journal::MapExpanded& m, RecordFields& fields) {
   return core::MapExpanded{
       fields.run(m.run()), m.unit(), m.count(), {m.tags().begin(), m.tags().end()}};
@@ -621,6 +648,10 @@ core::Event event_of(const journal::Record& m, RecordFields& fields) {
       return get_event(m.inputs_missing(), fields);
     case Record::kResourcesComputed:
       return get_event(m.resources_computed(), fields);
+    case Record::kTrafficShifted:
+      return get_event(m.traffic_shifted(), fields);
+    case Record::kTrafficMeasured:
+      return get_event(m.traffic_measured(), fields);
     case Record::EVENT_NOT_SET:
       break;
   }

@@ -92,6 +92,8 @@ void fill_start(const AttemptOrder& order, const std::string& scratch, wire::Sta
   start.set_request_timeout_ms(order.request_timeout_ms);
   if (order.kind == TaskKind::service) start.set_service(encode_service_options(order.service));
   start.set_service_keys(order.service_keys);
+  start.set_front(order.front);
+  start.set_front_lease_ms(order.front_lease_ms);
   start.set_grace_ms(order.grace_ms);
   start.set_named_args(order.named_args);
 }
@@ -147,6 +149,8 @@ bool read_service(const wire::Start& start, AttemptOrder& order) {
   order.service.batch_max = start.batch_max();
   order.service.batch_wait_us = start.batch_wait_us();
   order.service_keys = start.service_keys();
+  order.front = start.front();
+  order.front_lease_ms = start.front_lease_ms();
   return true;
 }
 
