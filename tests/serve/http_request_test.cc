@@ -484,3 +484,35 @@ TEST_CASE("an announced body allocates as its bytes arrive") {
   reader.read(kPost + "Content-Length: 50000001\r\n\r\nabc");
   CHECK(reader.body_bytes() == 50'000'001);
 }
+
+TEST_CASE("a request for another server has any method and body, and keeps its fields") {
+  const HttpRules rules{
+      .body_max = 10,
+      .methods =
+          [](std::string_view path) {
+            return path == "/metrics" ? std::string_view("GET") : kAnyMethod;
+          },
+      .authorize = [](std::string_view, std::string_view key) { return key == "Bearer k"; },
+      .keeps_fields = true};
+  auto asked = [&](const std::string& line, const std::string& rest) {
+    return verdict(line + " HTTP/1.1\r\nHost: a\r\nauthorization: Bearer k\r\n" + rest, rules);
+  };
+  Verdict read =
+      asked("GET /x?y=%20", "Content-Encoding: br\r\nContent-Length: 2\r\nA:  b \r\n\r\nhi");
+  CHECK(read.state == State::whole);
+  CHECK(read.request.target == "/x?y=%20");
+  CHECK(read.request.body == "hi");
+  CHECK((read.request.fields == std::vector<HttpField>{{"Host", "a"},
+                                                       {"authorization", "Bearer k"},
+                                                       {"Content-Encoding", "br"},
+                                                       {"Content-Length", "2"},
+                                                       {"A", "b"}}));
+  CHECK(asked("POST /x", "\r\n").state == State::whole);
+  CHECK(asked("BREW /x", "Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n").request.body ==
+        "a");
+  CHECK(asked("PUT /x", "Content-Length: 11\r\n\r\n").status == 413);
+  CHECK(asked("POST /metrics", "\r\n").status == 405);
+  CHECK(asked("GET /x", "Origin: https://evil.example\r\n\r\n").status == 403);
+  CHECK(verdict("GET /x HTTP/1.1\r\nHost: a\r\n\r\n", rules).status == 401);
+  CHECK(verdict("GET /x HTTP/1.1\r\nHost: evil.example\r\n\r\n", rules).status == 403);
+}

@@ -7,6 +7,14 @@ namespace flow {
 
 inline char lower_letter(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; }
 
+inline bool is_blank(char c) { return c == ' ' || c == '\t'; }
+
+/// Whether the text has no control characters but tabs.
+inline bool is_printable(std::string_view text) {
+  return std::all_of(text.begin(), text.end(),
+                     [](unsigned char c) { return c == '\t' || (c >= 32 && c != 127); });
+}
+
 /// Whether two names of fields, codings or hosts are equal: the case of letters does not matter.
 inline bool equal_names(std::string_view a, std::string_view b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),

@@ -7,6 +7,8 @@
 #include <chrono>
 #include <utility>
 
+#include "flow/result.hpp"
+
 namespace flow {
 
 namespace asio = boost::asio;
@@ -163,6 +165,12 @@ void HttpConnection::dispatch() {
   is_head_ = reader_.is_head();
   HttpRequest request = reader_.take();
   closes_ = request.close;
+  is_old_ = request.is_old;
+  if (shared_.options.rules.keeps_fields) {
+    boost::system::error_code ignored;
+    request.client_address = socket_.remote_endpoint(ignored).address().to_string();
+    request.is_encrypted = tls_ != nullptr;
+  }
   if (!shared_.table.reserve(entry_, request.body.size())) return reject_busy();
   shared_.table.enter(entry_, Phase::waiting);
   shared_.handle(std::move(request), shared_from_this());
@@ -188,6 +196,7 @@ void HttpConnection::reject_busy() {
 
 void HttpConnection::respond(HttpResponse response) {
   if (is_closed_) return;
+  events_.reset();
   closes_ = closes_ || shared_.is_draining;
   std::string head = response_head(response, closes_);
   if (is_head_) response.body.clear();
@@ -196,6 +205,129 @@ void HttpConnection::respond(HttpResponse response) {
   shared_.table.enter(entry_, Phase::writing);
   send(std::move(head), std::move(response.body));
 }
+
+// ---- Answering in parts
+
+void HttpConnection::watch(ReplyEvents events) {
+  events_ = std::make_shared<const ReplyEvents>(std::move(events));
+  if (is_abandoned_) report_left();
+}
+
+void HttpConnection::begin(HttpStreamHead head) {
+  if (is_closed_) return;
+  FLOW_CHECK(entry_.phase == Phase::waiting && !is_streaming_);
+  closes_ = closes_ || shared_.is_draining;
+  if (head.status == 204) head.length.reset();
+  if (is_head_ || head.status == 204 || head.status == 304)
+    framing_ = Framing::none;
+  else if (head.length)
+    framing_ = Framing::length;
+  else
+    framing_ = is_old_ ? Framing::close : Framing::chunks;
+  closes_ = closes_ || framing_ == Framing::close;
+  length_left_ = head.length.value_or(0);
+  is_streaming_ = true;
+  is_stalled_ = false;
+  hold(0);  // the request's body is gone
+  push(stream_head(head, framing_ == Framing::chunks, closes_));
+  // Together with the first part of the body, if that comes now.
+  asio::post(shared_.context, [self = shared_from_this()] {
+    if (!self->is_closed_) self->flush();
+  });
+}
+
+bool HttpConnection::write(std::string bytes) {
+  if (is_closed_) return false;
+  if (bytes.empty() || framing_ == Framing::none) return !is_abandoned_;
+  FLOW_CHECK(is_streaming_);
+  if (framing_ == Framing::length) {
+    FLOW_CHECK(bytes.size() <= length_left_);
+    length_left_ -= bytes.size();
+  }
+  if (framing_ == Framing::chunks) push(fmt::format("{:x}\r\n", bytes.size()));
+  push(std::move(bytes));
+  if (framing_ == Framing::chunks) push("\r\n");
+  flush();
+  if (is_closed_) return false;
+  if (is_flushing_) hold(outgoing_.bytes());
+  is_stalled_ = outgoing_.bytes() > kUnsentMax;
+  return !is_stalled_ && !is_abandoned_;
+}
+
+bool HttpConnection::post_write(size_t size) {
+  return posted_.fetch_add(size) + size + unsent_ <= kUnsentMax && !is_abandoned_;
+}
+
+void HttpConnection::write_posted(std::string bytes, bool must_wait) {
+  posted_ -= bytes.size();
+  write(std::move(bytes));
+  is_stalled_ = is_stalled_ || must_wait;
+  wake_writer();
+}
+
+void HttpConnection::end() {
+  if (is_closed_) return;
+  FLOW_CHECK(is_streaming_);
+  if (framing_ == Framing::length && length_left_ > 0) return abort();
+  is_streaming_ = false;
+  events_.reset();
+  if (framing_ == Framing::chunks) push("0\r\n\r\n");
+  if (is_closed_) return;
+  if (entry_.phase == Phase::waiting) begin_writing();
+  flush();
+}
+
+void HttpConnection::abort() {
+  if (is_closed_) return;
+  events_.reset();
+  if (!is_streaming_) return close();
+  is_streaming_ = false;
+  is_aborted_ = closes_ = true;
+  if (entry_.phase == Phase::waiting) begin_writing();
+  flush();
+}
+
+void HttpConnection::push(std::string bytes) {
+  if (entry_.phase == Phase::writing) response_bytes_ += bytes.size();
+  if (tls_) {
+    std::string wire;
+    if (!tls_->is_open() || !tls_->send(bytes, wire)) return close();
+    bytes = std::move(wire);
+  }
+  outgoing_.push(std::move(bytes));
+  unsent_ = outgoing_.bytes();
+}
+
+/// The client does not take what was written of a stream: its time begins.
+void HttpConnection::begin_writing() {
+  response_bytes_ = outgoing_.bytes();
+  shared_.table.enter(entry_, Phase::writing);
+}
+
+/// It has taken all: a client that reads is not slow.
+void HttpConnection::pause_stream() {
+  hold(0);
+  if (entry_.phase == Phase::writing) shared_.table.enter(entry_, Phase::waiting);
+}
+
+void HttpConnection::wake_writer() {
+  if (!is_stalled_ || outgoing_.bytes() > kUnsentMin) return;
+  is_stalled_ = false;
+  auto events = events_;  // the call may end the response
+  if (events && events->on_writable) events->on_writable();
+}
+
+void HttpConnection::abandon() {
+  if (!is_abandoned_.exchange(true)) report_left();
+}
+
+/// Not at once: the owner of the reply may be the caller.
+void HttpConnection::report_left() {
+  auto events = std::exchange(events_, nullptr);
+  if (events && events->on_left) asio::post(shared_.context, [events] { events->on_left(); });
+}
+
+// ---- Sending
 
 void HttpConnection::send(std::string head, std::string body) {
   if (tls_) {
@@ -210,19 +342,28 @@ void HttpConnection::send(std::string head, std::string body) {
 }
 
 void HttpConnection::flush() {
-  if (is_flushing_) return;
-  switch (outgoing_.send(socket_.native_handle())) {
+  if (is_flushing_ || is_closed_) return;
+  SendQueue::Outcome outcome = outgoing_.send(socket_.native_handle());
+  unsent_ = outgoing_.bytes();
+  switch (outcome) {
     case SendQueue::Outcome::failed:
       return close();
     case SendQueue::Outcome::blocked:
       is_flushing_ = true;
+      if (is_streaming_) {
+        hold(outgoing_.bytes());
+        if (entry_.phase == Phase::waiting) begin_writing();
+      }
       socket_.async_wait(Tcp::socket::wait_write,
                          [self = shared_from_this()](const boost::system::error_code& error) {
                            self->is_flushing_ = false;
-                           if (!error && !self->is_closed_) self->flush();
+                           if (error || self->is_closed_) return;
+                           self->flush();
+                           self->wake_writer();
                          });
       return;
     case SendQueue::Outcome::all_sent:
+      if (is_streaming_) return pause_stream();
       if (entry_.phase == Phase::writing) return finish_response();
       if (entry_.phase == Phase::lingering) ::shutdown(socket_.native_handle(), SHUT_WR);
   }
@@ -230,6 +371,7 @@ void HttpConnection::flush() {
 
 void HttpConnection::finish_response() {
   hold(0);
+  if (is_aborted_ && framing_ == Framing::close) return reset();
   if (closes_) return linger();
   shared_.table.enter(entry_, Phase::idle);
   if (!is_consuming_) consume_rest();
@@ -250,7 +392,7 @@ void HttpConnection::linger() {
   std::string().swap(rest_);
   hold(0);
   shared_.table.enter(entry_, Phase::lingering);
-  if (tls_) {
+  if (tls_ && !is_aborted_) {
     std::string wire;
     tls_->close(wire);
     outgoing_.push(std::move(wire));
@@ -261,11 +403,19 @@ void HttpConnection::linger() {
   start_read();
 }
 
+/// Tells the client that the connection has failed: where its end is that of the body, too.
+void HttpConnection::reset() {
+  boost::system::error_code ignored;
+  socket_.set_option(Tcp::socket::linger(true, 0), ignored);
+  close();
+}
+
 void HttpConnection::close() {
   if (is_closed_) return;
   auto kept = shared_from_this();  // the table may have the last reference
-  is_closed_ = is_abandoned_ = true;
-  if (tls_ && tls_->is_open() && outgoing_.is_empty()) {
+  is_closed_ = true;
+  abandon();
+  if (tls_ && !is_aborted_ && tls_->is_open() && outgoing_.is_empty()) {
     std::string wire;
     tls_->close(wire);
     outgoing_.push(std::move(wire));

@@ -36,7 +36,13 @@ struct HttpShared {
   ConnectionTable table;  // before the context is destroyed, its sockets are closed
 };
 
-/// Only the thread of the context uses it, but for is_abandoned().
+/// What the owner of a reply wants to know. Both are called on the server's thread.
+struct ReplyEvents {
+  std::function<void()> on_writable;  // after a write that said to wait
+  std::function<void()> on_left;      // once, if the client leaves
+};
+
+/// Only the thread of the context uses it, but for is_abandoned() and post_write().
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
   /// Owns the socket, which does not block. `shared` outlives the connection.
@@ -47,6 +53,16 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void start() { start_read(); }
   /// Answers the request that was handled.
   void respond(HttpResponse response);
+  // A response in parts, instead of respond(). HttpReply describes them.
+  void watch(ReplyEvents events);
+  void begin(HttpStreamHead head);
+  bool write(std::string bytes);
+  void end();
+  void abort();
+  /// For a thread that will have write_posted() called: takes note of the bytes, and returns what
+  /// write() would.
+  bool post_write(size_t size);
+  void write_posted(std::string bytes, bool must_wait);
   /// Answers a request that is not whole, and ends the connection.
   void reject(const HttpError& error);
   /// Ends the connection when the client has read everything: if a socket with unread bytes is
@@ -60,10 +76,15 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   /// The client sends no more, but it may still read.
   bool has_ended() const { return has_ended_; }
   bool is_abandoned() const { return is_abandoned_; }
-  void abandon() { is_abandoned_ = true; }
+  void abandon();
 
  private:
   static constexpr size_t kReadBytes = 4 * 1024;
+  // Of a stream, in bytes that are not sent: beyond the first, its writer should wait until there
+  // are no more than the second.
+  static constexpr uint64_t kUnsentMax = 128 * 1024, kUnsentMin = 32 * 1024;
+  // How the end of a stream's body is told.
+  enum class Framing : uint8_t { none, length, chunks, close };
 
   void start_read();
   void on_read(const boost::system::error_code& error, size_t size);
@@ -78,6 +99,12 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
   void send(std::string head, std::string body);
   void flush();
+  void push(std::string bytes);
+  void begin_writing();
+  void pause_stream();
+  void wake_writer();
+  void report_left();
+  void reset();
   void finish_response();
   void consume_rest();
   void hold(uint64_t bytes);
@@ -90,12 +117,19 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   std::array<char, kReadBytes> in_;
   std::string rest_;             // bytes of later requests; reading pauses while there are some
   SendQueue outgoing_;           // responses, and what TLS says between them
-  uint64_t response_bytes_ = 0;  // of the response that is being sent
+  uint64_t response_bytes_ = 0;  // of the response, or the part of a stream, that is being sent
+  uint64_t length_left_ = 0;     // of a stream with Framing::length
+  std::shared_ptr<const ReplyEvents> events_;  // of the request that is being answered
+  Framing framing_ = Framing::none;
+  bool is_streaming_ = false, is_stalled_ = false, is_aborted_ = false;
   bool is_reading_ = false, is_consuming_ = false, is_flushing_ = false, is_closed_ = false;
   bool is_head_ = false;  // the request's method
+  bool is_old_ = false;   // the request's version
   bool closes_ = false;   // after the response
   bool has_ended_ = false;
   std::atomic<bool> is_abandoned_{false};
+  std::atomic<uint64_t> posted_{0};  // bytes that wait for write_posted()
+  std::atomic<uint64_t> unsent_{0};  // of outgoing_
 };
 
 }  // namespace flow

@@ -138,7 +138,7 @@ std::optional<HttpError> HttpFields::read_list(std::string_view name, std::strin
     expectation_ = value;
     return {};
   }
-  if (!equal_names(name, "Content-Encoding")) return read_single(name, value);
+  if (allows_any_ || !equal_names(name, "Content-Encoding")) return read_single(name, value);
   if (equal_names(value, "identity")) return {};
   bool is_gzip = equal_names(value, "gzip") || equal_names(value, "x-gzip");
   if ((!is_gzip && !equal_names(value, "deflate")) || !request_.content_encoding.empty())
@@ -172,7 +172,7 @@ std::optional<HttpError> HttpFields::check(bool is_old) {
   if (rules_.authorize && !rules_.authorize(request_.path, authorization_.value_or("")))
     return HttpError{401, "this service needs a key: send `Authorization: Bearer KEY`"};
   if (auto error = check_framing(is_old)) return error;
-  if (json_bytes_) {
+  if (json_bytes_ && !allows_any_) {
     request_.json_bytes = read_length(*json_bytes_);
     if (!request_.json_bytes) return broken_length(kJsonBytes, *json_bytes_);
     if (!is_chunked())
@@ -213,9 +213,9 @@ std::optional<HttpError> HttpFields::check_framing(bool is_old) const {
                                         quotable(*coding_))};
   }
   bool takes_body = request_.method == "POST";
-  if (takes_body && !length_ && !is_chunked())
+  if (takes_body && !allows_any_ && !length_ && !is_chunked())
     return HttpError{411, "a body needs a Content-Length, or Transfer-Encoding: chunked"};
-  if (!takes_body && (length_.value_or(0) > 0 || is_chunked()))
+  if (!takes_body && !allows_any_ && (length_.value_or(0) > 0 || is_chunked()))
     return HttpError{400, fmt::format("{} takes no body", request_.method)};
   if (length_.value_or(0) > rules_.body_max) return body_too_large(rules_);
   if (expectation_ && !expects_continue_)

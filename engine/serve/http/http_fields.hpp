@@ -13,6 +13,9 @@ class HttpFields {
  public:
   HttpFields(const HttpRules& rules, HttpRequest& request) : rules_(rules), request_(request) {}
 
+  /// Another server understands the request: its coding and the framing of tensors are not
+  /// checked, and any method may have a body.
+  void allow_any(bool allows) { allows_any_ = allows; }
   std::optional<HttpError> read(std::string_view name, std::string_view value);
   /// After the last field: fills the request. `is_old` is for HTTP/1.0.
   std::optional<HttpError> check(bool is_old);
@@ -37,7 +40,7 @@ class HttpFields {
   std::optional<uint64_t> length_;
   Field host_, origin_, coding_, expectation_, authorization_, content_type_, timeout_, json_bytes_;
   int codings_ = 0;
-  bool expects_continue_ = false;
+  bool expects_continue_ = false, allows_any_ = false;
 };
 
 /// The JSON at the begin of the body must be a part of it. Of a compressed body this cannot be

@@ -9,6 +9,7 @@
 #include <boost/beast/http/basic_parser.hpp>
 #include <tuple>
 
+#include "engine/serve/http/chunk_lines.hpp"
 #include "engine/serve/http/field_text.hpp"
 #include "engine/serve/http/http_fields.hpp"
 #include "flow/result.hpp"
@@ -20,31 +21,15 @@ namespace {
 namespace http = boost::beast::http;
 using boost::beast::error_code;
 
-constexpr size_t kEmptyLinesMax = 8;         // before a request
-constexpr size_t kBodyStep = 64 * 1024;      // bytes that may be reserved before they arrive
-constexpr size_t kChunkLineMax = 256 + 2;    // bytes with CR LF; also of a trailer
-constexpr size_t kChunkHead = 20;            // bytes: CR LF of the data before, 16 digits, CR LF
-constexpr size_t kExtensionsMax = 4 * 1024;  // bytes of all heads of chunks beyond kChunkHead
-constexpr size_t kTrailersMax = 4 * 1024;    // bytes
-
-bool is_printable(std::string_view text) {
-  return std::all_of(text.begin(), text.end(),
-                     [](unsigned char c) { return c == '\t' || (c >= 32 && c != 127); });
-}
+constexpr size_t kEmptyLinesMax = 8;     // before a request
+constexpr size_t kBodyStep = 64 * 1024;  // bytes that may be reserved before they arrive
 
 bool is_graphic(char c) { return c > ' ' && c < 127; }
-
-bool is_blank(char c) { return c == ' ' || c == '\t'; }
 
 bool lists_method(std::string_view methods, std::string_view method) {
   while (!methods.empty())
     if (next_element(methods) == method) return true;
   return false;
-}
-
-bool begins_with_size(std::string_view line) {
-  size_t digits = line.find_first_not_of("0123456789abcdefABCDEF");
-  return digits > 0 && std::string_view("\r; \t").find(line[digits]) != std::string_view::npos;
 }
 
 HttpError broken_request_line() { return {400, "the request line is not `METHOD /path HTTP/1.1`"}; }
@@ -98,14 +83,16 @@ class RequestParser final : public http::basic_parser<true> {
                        error_code& code) override {
     next_ = target.end();
     is_old_ = version < 11;
+    request_.is_old = is_old_;
     request_.method = method;
+    if (rules_.keeps_fields) request_.target = target;
     std::string_view path = target.substr(0, target.find('?'));
     request_.path = path;
     if (path.size() < target.size()) request_.query = target.substr(path.size() + 1);
     stop_if(check_target(target.size()), code);
   }
 
-  std::optional<HttpError> check_target(size_t target_bytes) const {
+  std::optional<HttpError> check_target(size_t target_bytes) {
     const auto& [method, path] = std::tie(request_.method, request_.path);
     if (!path.starts_with('/')) return broken_request_line();
     if (target_bytes > kTargetBytesMax)
@@ -114,7 +101,8 @@ class RequestParser final : public http::basic_parser<true> {
     if (methods.empty())
       return HttpError{
           404, fmt::format("there is no resource for {} {}", quotable(method), quotable(path))};
-    if (lists_method(methods, method)) return {};
+    fields_.allow_any(methods == kAnyMethod);
+    if (methods == kAnyMethod || lists_method(methods, method)) return {};
     return HttpError{
         405, fmt::format("{} supports {}, not {}", quotable(path), methods, quotable(method)),
         std::string(methods)};
@@ -125,6 +113,7 @@ class RequestParser final : public http::basic_parser<true> {
   void on_field_impl(http::field, View name, View value, error_code& code) override {
     if (is_in_body_) return;  // a trailer
     next_ = value.end();
+    if (rules_.keeps_fields) request_.fields.push_back({name, value});
     stop_if(fields_.read(name, value), code);
   }
 
@@ -253,8 +242,9 @@ class HttpRequestReader::Impl {
     state_ = State::head;
     kept_.clear();
     kept_.shrink_to_fit();  // an idle connection needs no memory
-    line_ = empty_lines_ = extensions_ = 0;
-    is_head_ = is_after_data_ = false;
+    line_ = empty_lines_ = 0;
+    lines_ = {};
+    is_head_ = false;
     return request;
   }
 
@@ -316,45 +306,24 @@ class HttpRequestReader::Impl {
   size_t read_data(std::string_view bytes) {
     std::string_view data = bytes.substr(0, parser_->data_left());
     parser_->parse(data);
-    is_after_data_ = parser_->fields().is_chunked();
+    lines_.end_data();
     end_part();
     return data.size();
   }
 
-  /// Beast gets the end of a chunk's data together with the next size, and the last size together
-  /// with the trailers: kept_ has the lines that it does not accept alone.
   size_t read_line(std::string_view bytes) {
-    bytes = bytes.substr(0, kChunkLineMax - line_);
-    size_t newline = bytes.find('\n');
-    bytes = bytes.substr(0, newline == std::string_view::npos ? newline : newline + 1);
-    kept_.append(bytes);
-    line_ += bytes.size();
-    std::string_view line = std::string_view(kept_).substr(kept_.size() - line_);
-    if (newline == std::string_view::npos) {
-      if (line_ == kChunkLineMax) fail(broken_chunks());
-      return bytes.size();
-    }
-    bool is_first = kept_.size() - line_ <= 2;  // else a trailer
-    bool is_good = line.ends_with("\r\n") && is_printable(line.substr(0, line_ - 2)) &&
-                   (is_after_data_ ? line_ == 2
-                    : is_first     ? begins_with_size(line)
-                                   : true) &&
-                   !is_blank(line[0]) && kept_.size() <= kTrailersMax;
-    line_ = 0;
-    is_after_data_ = false;
-    if (!is_good)
+    size_t taken = lines_.read(bytes);
+    if (lines_.state() == ChunkLines::State::broken)
       fail(broken_chunks());
-    else if (parser_->parse(kept_))
+    else if (lines_.state() == ChunkLines::State::complete && parser_->parse(lines_.text()))
       end_lines();
-    return bytes.size();
+    return taken;
   }
 
   void end_lines() {
-    extensions_ += kept_.size() - std::min(kept_.size(), kChunkHead);
-    kept_.clear();
-    if (!parser_->is_done() && extensions_ > kExtensionsMax)
+    if (!lines_.clear() && !parser_->is_done())
       fail({400, fmt::format("the heads of the chunks have more than {} bytes of extensions",
-                             kExtensionsMax)});
+                             ChunkLines::kExtensionsMax)});
     else
       end_part();
   }
@@ -382,11 +351,11 @@ class HttpRequestReader::Impl {
   State state_ = State::head;
   HttpError error_;
   std::optional<RequestParser> parser_;
-  std::string kept_;        // the begin of the head, or lines of the framing of the body
+  std::string kept_;        // the begin of the head
   size_t line_ = 0;         // bytes of the current line
   size_t empty_lines_ = 0;  // before the request
-  size_t extensions_ = 0;   // bytes
-  bool is_head_ = false, is_after_data_ = false;
+  ChunkLines lines_;
+  bool is_head_ = false;
 };
 
 HttpRequestReader::HttpRequestReader(const HttpRules& rules)

@@ -14,6 +14,7 @@ namespace flow {
 
 constexpr size_t kHeadBytesMax = 16 * 1024;
 constexpr size_t kTargetBytesMax = 4 * 1024;
+constexpr std::string_view kAnyMethod = "*";
 
 /// Why a request is rejected. Its connection is closed after the response.
 struct HttpError {
@@ -22,7 +23,8 @@ struct HttpError {
   std::string allow = {};  // for status 405
 };
 
-/// The methods of a path, as in `Allow`; empty for an unknown path.
+/// The methods of a path, as in `Allow`; empty for an unknown path. kAnyMethod is for a path whose
+/// requests another server understands: with any method and, or without, a body of any coding.
 using Methods = std::string_view (*)(std::string_view path);
 
 struct HttpRules {
@@ -34,19 +36,33 @@ struct HttpRules {
   /// Whether a request to the path with this Authorization is permitted; else it gets 401 before
   /// its body is read. Without a function all are.
   std::function<bool(std::string_view path, std::string_view authorization)> authorize = {};
+  /// Whether requests keep what a proxy needs to send them on.
+  bool keeps_fields = false;
 };
 
-/// A whole request. Header fields that the server does not use are dropped.
+struct HttpField {
+  std::string name, value;
+  bool operator==(const HttpField&) const = default;
+};
+
+/// A whole request. Header fields that the server does not use are dropped, unless
+/// HttpRules::keeps_fields.
 struct HttpRequest {
   std::string method, path, query;  // `query` is without `?`
   std::string body;
-  bool close = false;  // the connection is closed after the response
+  bool close = false;   // the connection is closed after the response
+  bool is_old = false;  // HTTP/1.0
   std::string accept_encoding;
   std::string content_encoding;  // `gzip`, `deflate` or empty
   std::string timeout;           // X-Request-Timeout
   /// Inference-Header-Content-Length: the JSON at the begin of the body, in bytes. Of a body
   /// without a coding it is at most the length.
   std::optional<uint64_t> json_bytes;
+  // With HttpRules::keeps_fields only:
+  std::string target;             // as it arrived: path and query
+  std::vector<HttpField> fields;  // all, in their order
+  std::string client_address;     // set by the connection
+  bool is_encrypted = false;      // set by the connection
 
   bool operator==(const HttpRequest&) const = default;
 };

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <thread>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "engine/base/clock.hpp"
@@ -44,17 +45,28 @@ class HttpServerImpl : public std::enable_shared_from_this<HttpServerImpl> {
   Status listen();
   uint16_t port() const { return listener_.port(); }
   size_t connections() const { return shared_.table.size(); }
+  boost::asio::io_context& context() { return shared_.context; }
+  bool is_current() { return shared_.context.get_executor().running_in_this_thread(); }
   void send(Connection connection, HttpResponse response);
+  void act(Connection connection, std::function<void(HttpConnection&)> action);
+  bool write(const Connection& connection, std::string bytes);
   void begin_drain();
   bool wait_drained(int64_t timeout_ms);
   void stop();
 
  private:
+  using Action = std::function<void(HttpConnection&)>;
+  struct Completion {
+    Connection connection;
+    std::variant<HttpResponse, Action> what;
+  };
+
   void run();
   void report(const std::string& line) const;
   bool adopt(int socket);
   bool evict_oldest(Clock::time_point now);
   void retry_parked(Clock::time_point now);
+  void post(Completion completion);
   void flush_completed();
   void wait_for_tick();
   void tick(Clock::time_point now);
@@ -73,13 +85,9 @@ class HttpServerImpl : public std::enable_shared_from_this<HttpServerImpl> {
   Clock::time_point draining_since_, certificates_reported_;
   int64_t expires_at_ms_ = 0;  // as reported
 
-  struct Completion {
-    Connection connection;
-    HttpResponse response;
-  };
   std::mutex mutex_;
   std::condition_variable drained_changed_;
-  std::vector<Completion> completed_;  // one per waiting connection at most
+  std::vector<Completion> completed_;  // one per waiting connection, or one per part of a stream
   bool is_drained_ = false, is_stopped_ = false;
   std::thread thread_;
 };
@@ -175,14 +183,31 @@ void HttpServerImpl::retry_parked(Clock::time_point now) {
 }
 
 void HttpServerImpl::send(Connection connection, HttpResponse response) {
-  if (shared_.context.get_executor().running_in_this_thread())
-    return connection->respond(std::move(response));
+  if (is_current()) return connection->respond(std::move(response));
+  post({std::move(connection), std::move(response)});
+}
+
+void HttpServerImpl::act(Connection connection, Action action) {
+  if (is_current()) return action(*connection);
+  post({std::move(connection), std::move(action)});
+}
+
+bool HttpServerImpl::write(const Connection& connection, std::string bytes) {
+  if (is_current()) return connection->write(std::move(bytes));
+  bool may_continue = connection->post_write(bytes.size());
+  post({connection, [bytes = std::move(bytes), may_continue](HttpConnection& each) mutable {
+          each.write_posted(std::move(bytes), !may_continue);
+        }});
+  return may_continue;
+}
+
+void HttpServerImpl::post(Completion completion) {
   bool is_first = false;
   {
     std::lock_guard lock(mutex_);
     if (is_stopped_) return;
     is_first = completed_.empty();
-    completed_.push_back({std::move(connection), std::move(response)});
+    completed_.push_back(std::move(completion));
   }
   if (is_first) asio::post(shared_.context, [this] { flush_completed(); });
 }
@@ -193,7 +218,12 @@ void HttpServerImpl::flush_completed() {
     std::lock_guard lock(mutex_);
     completed.swap(completed_);
   }
-  for (Completion& each : completed) each.connection->respond(std::move(each.response));
+  for (Completion& each : completed) {
+    if (auto* response = std::get_if<HttpResponse>(&each.what))
+      each.connection->respond(std::move(*response));
+    else
+      std::get<Action>(each.what)(*each.connection);
+  }
 }
 
 // ---- Limits of time
@@ -304,7 +334,8 @@ void HttpServerImpl::stop() {
     listener_.close();
     for (Phase phase : kAllPhases)
       while (!shared_.table.all(phase).empty()) shared_.table.all(phase).front()->close();
-    shared_.context.stop();
+    // After the owners of the replies have been told.
+    asio::post(shared_.context, [this] { shared_.context.stop(); });
   });
   if (thread_.joinable()) thread_.join();
 }
@@ -317,16 +348,52 @@ HttpReply::HttpReply(std::shared_ptr<HttpServerImpl> server, Connection connecti
 HttpReply& HttpReply::operator=(HttpReply&& other) noexcept {
   std::swap(server_, other.server_);
   std::swap(connection_, other.connection_);
+  std::swap(is_streaming_, other.is_streaming_);
   return *this;
 }
 
 HttpReply::~HttpReply() {
-  if (connection_) send(error_response(500, "the service gave no answer"));
+  if (!connection_) return;
+  if (is_streaming_)
+    abort();
+  else
+    send(error_response(500, "the service gave no answer"));
 }
 
 void HttpReply::send(HttpResponse response) {
   if (!connection_) return;
+  FLOW_CHECK(!is_streaming_);
   server_->send(std::exchange(connection_, nullptr), std::move(response));
+}
+
+void HttpReply::begin(HttpStreamHead head) {
+  if (!connection_) return;
+  is_streaming_ = true;
+  server_->act(connection_, [head = std::move(head)](HttpConnection& each) mutable {
+    each.begin(std::move(head));
+  });
+}
+
+bool HttpReply::write(std::string bytes) {
+  return !connection_ || server_->write(connection_, std::move(bytes));
+}
+
+void HttpReply::end() {
+  if (!connection_) return;
+  server_->act(std::exchange(connection_, nullptr), [](HttpConnection& each) { each.end(); });
+}
+
+void HttpReply::abort() {
+  if (!connection_) return;
+  server_->act(std::exchange(connection_, nullptr), [](HttpConnection& each) { each.abort(); });
+}
+
+void HttpReply::watch(std::function<void()> on_writable, std::function<void()> on_left) {
+  if (!connection_) return;
+  ReplyEvents events{std::move(on_writable), std::move(on_left)};
+  server_->act(connection_, [events = std::move(events)](HttpConnection& each) mutable {
+    each.watch(std::move(events));
+  });
 }
 
 bool HttpReply::is_abandoned() const {
@@ -343,6 +410,7 @@ HttpServer::HttpServer(std::shared_ptr<HttpServerImpl> impl) : impl_(std::move(i
 HttpServer::~HttpServer() { impl_->stop(); }
 uint16_t HttpServer::port() const { return impl_->port(); }
 size_t HttpServer::connections() const { return impl_->connections(); }
+boost::asio::io_context& HttpServer::context() const { return impl_->context(); }
 void HttpServer::begin_drain() { impl_->begin_drain(); }
 bool HttpServer::wait_drained(int64_t timeout_ms) { return impl_->wait_drained(timeout_ms); }
 

@@ -9,13 +9,18 @@
 #include "engine/serve/http/http_response.hpp"
 #include "flow/result.hpp"
 
+namespace boost::asio {
+class io_context;
+}
+
 namespace flow {
 
 class HttpConnection;
 class HttpServerImpl;
 
-/// Answers one request, once, on any thread; a default one answers none. If it is destroyed without
-/// an answer, the client gets status 500. It may outlive its server; then it does nothing.
+/// Answers one request, once, on any thread, at once or in parts; a default one answers none. If it
+/// is destroyed without an answer, the client gets status 500; if without the end of one, as after
+/// abort(). It may outlive its server; then it does nothing. One thread at a time uses it.
 class HttpReply {
  public:
   HttpReply() = default;
@@ -25,12 +30,31 @@ class HttpReply {
   ~HttpReply();
 
   void send(HttpResponse response);
+
+  /// Sends the head, and then the body in parts. Without a length it is chunked; a client of
+  /// HTTP/1.0 sees its end by that of the connection. A response to HEAD and those with status 204
+  /// and 304 have no body: what is written of one is dropped.
+  void begin(HttpStreamHead head);
+  /// Sends a part at once; all parts together have the length at most. False: the client is gone,
+  /// or it has much to read, and the writer should wait for on_writable. A writer on another thread
+  /// may see that call before the return.
+  bool write(std::string bytes);
+  /// If parts of the length are missing, the same as abort().
+  void end();
+  /// Closes the connection after what was written, without the end marker of the body.
+  void abort();
+
+  /// Until the response has ended, `on_writable` is called after a write that returned false, when
+  /// the client has read most of it, and `on_left` once if the client leaves; nothing is called
+  /// after that. Both on the server's thread, not within a call of this class on that thread.
+  void watch(std::function<void()> on_writable, std::function<void()> on_left);
   /// Whether the client is gone, so that nothing reads the answer.
   bool is_abandoned() const;
 
  private:
   std::shared_ptr<HttpServerImpl> server_;
   std::shared_ptr<HttpConnection> connection_;
+  bool is_streaming_ = false;
 };
 
 class HttpServer {
@@ -46,6 +70,8 @@ class HttpServer {
 
   uint16_t port() const;
   size_t connections() const;
+  /// What runs the server's thread. Valid as long as the server.
+  boost::asio::io_context& context() const;
   /// Connections that wait in the kernel's backlog are still served, then none is accepted. Each
   /// response has `Connection: close`; an idle connection is closed after a time of silence.
   void begin_drain();

@@ -1,0 +1,54 @@
+#include "engine/serve/http/chunk_lines.hpp"
+
+#include <algorithm>
+
+#include "engine/serve/http/field_text.hpp"
+
+namespace flow {
+
+namespace {
+
+constexpr size_t kChunkLineMax = 256 + 2;  // bytes with CR LF; also of a trailer
+constexpr size_t kChunkHead = 20;          // bytes: CR LF of the data before, 16 digits, CR LF
+constexpr size_t kTrailersMax = 4 * 1024;  // bytes
+
+bool begins_with_size(std::string_view line) {
+  size_t digits = line.find_first_not_of("0123456789abcdefABCDEF");
+  return digits > 0 && std::string_view("\r; \t").find(line[digits]) != std::string_view::npos;
+}
+
+}  // namespace
+
+size_t ChunkLines::read(std::string_view bytes) {
+  bytes = bytes.substr(0, kChunkLineMax - line_);
+  size_t newline = bytes.find('\n');
+  bytes = bytes.substr(0, newline == std::string_view::npos ? newline : newline + 1);
+  kept_.append(bytes);
+  line_ += bytes.size();
+  if (newline == std::string_view::npos) {
+    state_ = line_ == kChunkLineMax ? State::broken : State::incomplete;
+    return bytes.size();
+  }
+  bool good = is_good(std::string_view(kept_).substr(kept_.size() - line_));
+  state_ = good ? State::complete : State::broken;
+  line_ = 0;
+  is_after_data_ = false;
+  return bytes.size();
+}
+
+bool ChunkLines::is_good(std::string_view line) const {
+  bool is_first = kept_.size() - line.size() <= 2;  // else a trailer
+  return line.ends_with("\r\n") && is_printable(line.substr(0, line.size() - 2)) &&
+         (is_after_data_ ? line.size() == 2
+          : is_first     ? begins_with_size(line)
+                         : true) &&
+         !is_blank(line[0]) && kept_.size() <= kTrailersMax;
+}
+
+bool ChunkLines::clear() {
+  extensions_ += kept_.size() - std::min(kept_.size(), kChunkHead);
+  kept_.clear();
+  return extensions_ <= kExtensionsMax;
+}
+
+}  // namespace flow

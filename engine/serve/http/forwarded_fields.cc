@@ -1,0 +1,82 @@
+#include "engine/serve/http/forwarded_fields.hpp"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "engine/serve/http/field_text.hpp"
+
+namespace flow {
+
+namespace {
+
+constexpr std::string_view kForwardedFor = "X-Forwarded-For";
+constexpr std::string_view kForwardedProto = "X-Forwarded-Proto";
+constexpr std::string_view kProxyPrefix = "Proxy-";
+
+// Of one connection, or of the framing of a body.
+constexpr std::array<std::string_view, 7> kHopFields = {
+    "Connection", "Keep-Alive", "TE", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length"};
+
+bool is_one_of(std::string_view name, const auto& names) {
+  return std::any_of(names.begin(), names.end(),
+                     [&](std::string_view each) { return equal_names(each, name); });
+}
+
+bool is_hop_field(std::string_view name) {
+  return is_one_of(name, kHopFields) ||
+         equal_names(name.substr(0, kProxyPrefix.size()), kProxyPrefix);
+}
+
+/// The names that Connection lists.
+std::vector<std::string_view> connection_options(const std::vector<HttpField>& fields) {
+  std::vector<std::string_view> options;
+  for (const HttpField& field : fields) {
+    if (!equal_names(field.name, "Connection")) continue;
+    for (std::string_view list = field.value; !list.empty();) options.push_back(next_element(list));
+  }
+  return options;
+}
+
+void append(std::string& head, std::string_view name, std::string_view value) {
+  head.append(name).append(": ").append(value).append("\r\n");
+}
+
+}  // namespace
+
+std::string forwarded_fields(const std::vector<HttpField>& fields) {
+  std::string text;
+  auto options = connection_options(fields);
+  for (const HttpField& field : fields)
+    if (!is_hop_field(field.name) && !is_one_of(field.name, options))
+      append(text, field.name, field.value);
+  return text;
+}
+
+std::string forwarded_head(const HttpRequest& request) {
+  std::string head = request.method + " " + request.target + " HTTP/1.1\r\n";
+  std::string clients;
+  bool has_body = !request.body.empty(), has_host = false;
+  auto options = connection_options(request.fields);
+  for (const auto& [name, value] : request.fields) {
+    if (equal_names(name, "Content-Length") || equal_names(name, "Transfer-Encoding"))
+      has_body = true;
+    if (equal_names(name, "Host")) has_host = true;
+    if (equal_names(name, kForwardedFor)) {
+      clients += value + ", ";
+      continue;
+    }
+    // The server that read the request has answered Expect. A client cannot have Host removed.
+    bool is_dropped = is_hop_field(name) || equal_names(name, "Expect") ||
+                      equal_names(name, kForwardedProto) ||
+                      (is_one_of(name, options) && !equal_names(name, "Host"));
+    if (!is_dropped) append(head, name, value);
+  }
+  if (!has_host) append(head, "Host", "localhost");  // a client of HTTP/1.0
+  append(head, kForwardedFor, clients + request.client_address);
+  append(head, kForwardedProto, request.is_encrypted ? "https" : "http");
+  if (has_body) append(head, "Content-Length", std::to_string(request.body.size()));
+  return head + "\r\n";
+}
+
+}  // namespace flow

@@ -1,0 +1,387 @@
+#include "engine/serve/http/http_proxy.hpp"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cerrno>
+#include <cstring>
+#include <deque>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "engine/serve/http/forwarded_fields.hpp"
+#include "engine/serve/http/upstream_response.hpp"
+
+namespace flow {
+
+namespace asio = boost::asio;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Tcp = asio::ip::tcp;
+using Code = boost::system::error_code;
+using std::chrono::milliseconds;
+
+constexpr size_t kReadBytes = 64 * 1024;
+constexpr int kReadsMax = 16;  // before another connection has its turn
+
+bool is_safe(std::string_view method) {
+  return method == "GET" || method == "HEAD" || method == "OPTIONS" || method == "TRACE";
+}
+
+/// Whether the upstream has neither closed the connection nor sent what nobody asked for.
+bool is_quiet(Tcp::socket& socket) {
+  char byte = 0;
+  ssize_t got = ::recv(socket.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  return got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+}
+
+}  // namespace
+
+/// The idle connections to one upstream.
+class ProxyPool : public std::enable_shared_from_this<ProxyPool> {
+ public:
+  ProxyPool(asio::io_context& context, uint16_t port, const ProxyLimits& limits)
+      : context(context),
+        upstream(asio::ip::address_v4::loopback(), port),
+        limits(limits),
+        timer_(context) {}
+
+  std::optional<Tcp::socket> take() {
+    while (!kept_.empty()) {
+      Tcp::socket socket = std::move(kept_.back().socket);
+      kept_.pop_back();
+      if (is_quiet(socket)) return socket;
+    }
+    return std::nullopt;
+  }
+
+  void keep(Tcp::socket socket) {
+    if (is_closed_) return;
+    if (kept_.size() >= limits.kept_max) kept_.pop_front();
+    kept_.push_back({std::move(socket), Clock::now()});
+    if (!is_waiting_) wait();
+  }
+
+  void close() {
+    is_closed_ = true;
+    kept_.clear();
+    timer_.cancel();
+  }
+
+  asio::io_context& context;
+  const Tcp::endpoint upstream;
+  const ProxyLimits limits;
+  size_t in_flight = 0;
+  std::vector<char> buffer = std::vector<char>(kReadBytes);  // one connection at a time uses it
+
+ private:
+  struct Kept {
+    Tcp::socket socket;
+    Clock::time_point since;
+  };
+
+  void wait() {
+    is_waiting_ = true;
+    timer_.expires_at(kept_.front().since + milliseconds(limits.kept_ms));
+    timer_.async_wait([weak = weak_from_this()](const Code& error) {
+      auto self = weak.lock();
+      if (self && !error) self->drop_old();
+    });
+  }
+
+  void drop_old() {
+    is_waiting_ = false;
+    auto limit = Clock::now() - milliseconds(limits.kept_ms);
+    while (!kept_.empty() && kept_.front().since <= limit) kept_.pop_front();
+    if (!kept_.empty()) wait();
+  }
+
+  std::deque<Kept> kept_;  // the oldest first; up to kept_max
+  asio::steady_timer timer_;
+  bool is_waiting_ = false, is_closed_ = false;
+};
+
+namespace {
+
+/// One request and its response. It lives as long as one of its handlers waits, or it is paused.
+class ProxyExchange : public std::enable_shared_from_this<ProxyExchange> {
+ public:
+  ProxyExchange(std::shared_ptr<ProxyPool> pool, ProxiedRequest proxied, HttpProxy::Done done)
+      : pool_(std::move(pool)),
+        proxied_(std::move(proxied)),
+        done_(std::move(done)),
+        head_(forwarded_head(proxied_.request)),
+        total_(head_.size() + proxied_.request.body.size()),
+        timer_(pool_->context) {}
+
+  void start();
+
+ private:
+  using Kind = ProxyOutcome::Kind;
+
+  void connect();
+  void wait_until(Clock::time_point deadline);
+  void on_timer();
+  void send_request();
+  void send_more();
+  void wait_for_bytes();
+  void read_some();
+  void resume();
+  void consume(std::string_view bytes);
+  void begin_response();
+  void on_end(const std::string& reason);
+  void finish(bool is_clean);
+  void fail(const std::string& error);
+  void leave();
+  void report(Kind kind, int status, std::string message = {});
+
+  /// Calls `handle` when Asio has an event for this attempt, unless it has ended before.
+  template <class Handle>
+  auto when(Handle handle) {
+    return [self = shared_from_this(), attempt = attempt_, handle](const Code& error) {
+      if (!self->is_over_ && self->attempt_ == attempt) handle(*self, error);
+    };
+  }
+
+  const std::shared_ptr<ProxyPool> pool_;
+  ProxiedRequest proxied_;
+  HttpProxy::Done done_;
+  const std::string head_;
+  const size_t total_;  // bytes of the head and the body
+  asio::steady_timer timer_;
+  const Clock::time_point begun_ = Clock::now();
+  Clock::time_point connect_deadline_;
+  std::optional<Tcp::socket> socket_;
+  std::optional<UpstreamResponseReader> reader_;
+  size_t sent_ = 0;  // of total_
+  int attempt_ = 1;
+  std::shared_ptr<ProxyExchange> paused_;  // itself, while the client must read first
+  bool is_kept_ = false;                   // the connection was used before
+  bool is_connecting_ = false, is_waiting_ = false;
+  bool has_begun_ = false;  // the client's response
+  bool is_over_ = false;
+};
+
+void ProxyExchange::start() {
+  pool_->in_flight++;
+  proxied_.reply.watch(
+      [weak = weak_from_this()] {
+        if (auto self = weak.lock()) self->resume();
+      },
+      [weak = weak_from_this()] {
+        if (auto self = weak.lock()) self->leave();
+      });
+  socket_ = pool_->take();
+  is_kept_ = socket_.has_value();
+  if (!is_kept_) return connect();
+  wait_until(proxied_.deadline);
+  send_request();
+}
+
+void ProxyExchange::connect() {
+  is_connecting_ = true;
+  socket_.emplace(pool_->context);
+  connect_deadline_ = Clock::now() + milliseconds(pool_->limits.connect_ms);
+  wait_until(std::min(connect_deadline_, proxied_.deadline));
+  socket_->async_connect(pool_->upstream, when([](ProxyExchange& self, const Code& error) {
+                           self.is_connecting_ = false;
+                           if (error) return self.report(Kind::unreachable, 0, error.message());
+                           Code ignored;
+                           self.socket_->set_option(Tcp::no_delay(true), ignored);
+                           self.socket_->native_non_blocking(true, ignored);
+                           self.wait_until(self.proxied_.deadline);
+                           self.send_request();
+                         }));
+}
+
+void ProxyExchange::wait_until(Clock::time_point deadline) {
+  if (deadline == Clock::time_point::max()) {
+    timer_.cancel();
+    return;
+  }
+  timer_.expires_at(deadline);
+  timer_.async_wait(when([](ProxyExchange& self, const Code& error) {
+    if (!error) self.on_timer();
+  }));
+}
+
+void ProxyExchange::on_timer() {
+  if (has_begun_) return;
+  auto now = Clock::now();
+  if (proxied_.deadline <= now) {
+    std::string message = "the request was not answered within its timeout";
+    proxied_.reply.send(error_response(504, message));
+    return report(Kind::timeout, 504, message);
+  }
+  if (is_connecting_ && connect_deadline_ <= now)
+    report(Kind::unreachable, 0,
+           fmt::format("it did not accept a connection within {} ms", pool_->limits.connect_ms));
+}
+
+// ---- The request
+
+void ProxyExchange::send_request() {
+  sent_ = 0;
+  reader_.emplace(proxied_.request.method == "HEAD");
+  send_more();
+  wait_for_bytes();  // also while it is being sent: the upstream may reject it early
+}
+
+void ProxyExchange::send_more() {
+  const std::string& body = proxied_.request.body;
+  while (sent_ < total_) {
+    std::array<iovec, 2> parts;
+    size_t count = 0;
+    auto add = [&](const std::string& text, size_t sent) {
+      if (sent >= text.size()) return;
+      parts[count++] = {const_cast<char*>(text.data()) + sent, text.size() - sent};
+    };
+    add(head_, sent_);
+    add(body, sent_ - std::min(sent_, head_.size()));
+    msghdr message{};
+    message.msg_iov = parts.data();
+    message.msg_iovlen = count;
+    ssize_t sent = ::sendmsg(socket_->native_handle(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent >= 0) {
+      sent_ += static_cast<size_t>(sent);
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      return socket_->async_wait(Tcp::socket::wait_write,
+                                 when([](ProxyExchange& self, const Code& error) {
+                                   if (!error) self.send_more();
+                                 }));
+    } else if (errno != EINTR) {
+      return;  // what it has answered before it closed the connection can still be read
+    }
+  }
+}
+
+// ---- The response
+
+void ProxyExchange::wait_for_bytes() {
+  if (is_waiting_) return;
+  is_waiting_ = true;
+  socket_->async_wait(Tcp::socket::wait_read, when([](ProxyExchange& self, const Code& error) {
+                        self.is_waiting_ = false;
+                        if (error) return self.on_end(error.message());
+                        self.read_some();
+                      }));
+}
+
+void ProxyExchange::read_some() {
+  for (int count = 0; count < kReadsMax && !paused_; count++) {
+    std::vector<char>& buffer = pool_->buffer;
+    ssize_t got = ::recv(socket_->native_handle(), buffer.data(), buffer.size(), MSG_DONTWAIT);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
+    if (got <= 0) return on_end(got == 0 ? "it closed the connection" : std::strerror(errno));
+    int attempt = attempt_;
+    consume({buffer.data(), static_cast<size_t>(got)});
+    if (is_over_ || attempt != attempt_) return;
+  }
+  if (!paused_) wait_for_bytes();
+}
+
+/// The client has read most of what was written.
+void ProxyExchange::resume() {
+  if (is_over_ || !paused_) return;
+  paused_.reset();  // the caller has another reference
+  read_some();
+}
+
+void ProxyExchange::consume(std::string_view bytes) {
+  using State = UpstreamResponseReader::State;
+  std::string body;
+  size_t taken = reader_->read(bytes, body);
+  State state = reader_->state();
+  if (!has_begun_ && (state == State::body || state == State::whole)) begin_response();
+  if (has_begun_ && !body.empty() && !proxied_.reply.write(std::move(body)))
+    paused_ = shared_from_this();
+  if (state == State::failed) return fail(reader_->error());
+  if (state == State::whole) finish(taken == bytes.size());
+}
+
+void ProxyExchange::begin_response() {
+  has_begun_ = true;
+  timer_.cancel();
+  if (sent_ == total_)
+    std::string().swap(proxied_.request.body);  // the response may last for hours
+  const UpstreamHead& head = reader_->head();
+  proxied_.reply.begin(
+      {.status = head.status, .fields = forwarded_fields(head.fields), .length = head.length});
+}
+
+void ProxyExchange::on_end(const std::string& reason) {
+  reader_->end();
+  if (reader_->state() == UpstreamResponseReader::State::whole) return finish(false);
+  if (has_begun_) return fail(reader_->error());
+  bool repeats = is_kept_ && !reader_->has_begun() &&
+                 (proxied_.is_repeatable || is_safe(proxied_.request.method));
+  if (!repeats) return report(Kind::died, 0, reason);
+  attempt_++;
+  is_kept_ = is_waiting_ = false;
+  connect();
+}
+
+/// `is_clean`: nothing follows the response.
+void ProxyExchange::finish(bool is_clean) {
+  if (is_clean && sent_ == total_ && reader_->keeps_connection()) pool_->keep(std::move(*socket_));
+  auto reply = std::move(proxied_.reply);
+  int status = reader_->head().status;
+  report(Kind::responded, status);
+  reply.end();
+}
+
+/// What the upstream sent is no response, or not the rest of one.
+void ProxyExchange::fail(const std::string& error) {
+  std::string message = "the response of the program behind the service is broken: " + error;
+  if (has_begun_) {
+    proxied_.reply.abort();
+    return report(Kind::broken, reader_->head().status, message);
+  }
+  proxied_.reply.send(error_response(502, message));
+  report(Kind::invalid, 502, message);
+}
+
+void ProxyExchange::leave() {
+  if (is_over_) return;
+  proxied_.reply.abort();
+  report(Kind::left, 499);
+}
+
+void ProxyExchange::report(Kind kind, int status, std::string message) {
+  is_over_ = true;
+  auto self = std::exchange(paused_, nullptr);  // it may be the last reference
+  timer_.cancel();
+  socket_.reset();
+  pool_->in_flight--;
+  auto duration = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begun_);
+  auto done = std::exchange(done_, nullptr);
+  done({kind, status, duration, std::move(message)}, std::move(proxied_));
+}
+
+}  // namespace
+
+HttpProxy::HttpProxy(asio::io_context& context, uint16_t port, const ProxyLimits& limits)
+    : pool_(std::make_shared<ProxyPool>(context, port, limits)) {}
+
+HttpProxy::~HttpProxy() {
+  asio::post(pool_->context, [pool = pool_] { pool->close(); });
+}
+
+void HttpProxy::forward(ProxiedRequest request, Done done) {
+  std::make_shared<ProxyExchange>(pool_, std::move(request), std::move(done))->start();
+}
+
+size_t HttpProxy::in_flight() const { return pool_->in_flight; }
+
+}  // namespace flow

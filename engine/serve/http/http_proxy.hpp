@@ -1,0 +1,72 @@
+// Sends requests of an HTTP server on to another one on this machine, and its responses back as
+// they arrive: a response is never in memory as a whole.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "engine/serve/http/http_request.hpp"
+#include "engine/serve/http/http_server.hpp"
+
+namespace flow {
+
+struct ProxyLimits {
+  int64_t connect_ms = 1'000;
+  int64_t kept_ms = 2'000;  // that an idle connection is kept; many servers close theirs after 5 s
+  size_t kept_max = 64;     // idle connections
+};
+
+struct ProxiedRequest {
+  HttpRequest request;  // read with HttpRules::keeps_fields
+  HttpReply reply;
+  /// By when the head of the response must have arrived; its body has no limit of time.
+  std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
+  /// Whether it may be sent a second time although its method is not a safe one.
+  bool is_repeatable = false;
+};
+
+struct ProxyOutcome {
+  enum class Kind : uint8_t {
+    responded,    // the whole response was passed on
+    unreachable,  // no connection: nothing was sent, and the reply is still unanswered
+    died,         // the upstream closed the connection before its response; the reply is unanswered
+    invalid,      // the response cannot be understood: the client got 502
+    broken,       // the response ended early: the client's connection was closed without its end
+    left,         // the client left, and the upstream's connection was closed
+    timeout,      // the deadline passed: the client got 504
+  };
+  Kind kind = Kind::responded;
+  int status = 0;  // that the client got; 499 if it left; 0 if it got none
+  std::chrono::microseconds duration{};
+  std::string message = {};  // what was wrong, for a log or an answer
+};
+
+class ProxyPool;
+
+/// One upstream server at a port of 127.0.0.1. Only the thread of the context uses it, but for its
+/// constructor and destructor.
+class HttpProxy {
+ public:
+  /// Called once, on the context's thread. If the reply is unanswered, the caller answers it, or
+  /// forwards the request elsewhere.
+  using Done = std::function<void(ProxyOutcome outcome, ProxiedRequest request)>;
+
+  /// `context` is the one of the server that read the requests, and outlives the proxy.
+  HttpProxy(boost::asio::io_context& context, uint16_t port, const ProxyLimits& limits = {});
+  /// Requests that are being forwarded go on.
+  ~HttpProxy();
+
+  /// Sends the request on a kept connection or a new one. If the upstream closes a kept one before
+  /// a byte of its response, a request with a safe method, or one that is_repeatable, is sent once
+  /// more on a new connection.
+  void forward(ProxiedRequest request, Done done);
+  /// Requests whose outcome is open.
+  size_t in_flight() const;
+
+ private:
+  std::shared_ptr<ProxyPool> pool_;
+};
+
+}  // namespace flow
