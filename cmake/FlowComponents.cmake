@@ -1,6 +1,6 @@
 # Finds every component. A missing required one stops the configuration with its package; optional
-# ones (CUDA, NCCL, UCX, LIBEDIT) are AUTO, ON or OFF, and a summary lists what was found and what was left
-# out.
+# ones (CUDA, NCCL, UCX, LIBEDIT, GRPC) are AUTO, ON or OFF, and a summary lists what was found and what was
+# left out.
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 find_package(OpenSSL REQUIRED COMPONENTS Crypto SSL)
@@ -161,12 +161,23 @@ if(NOT FLOW_PORTABLE)
 endif()
 flow_component(LIBEDIT "${found}" "engine/executor/line_editor.cc" "Install libedit-dev")
 
+# Services over gRPC (engine/serve/grpc). The portable programs do without: its archives are many.
+set(found "")
+if(NOT FLOW_PORTABLE)
+  pkg_check_modules(GRPC QUIET grpc++>=1.51)
+  find_program(FLOW_GRPC_PLUGIN grpc_cpp_plugin)
+  if(GRPC_FOUND AND FLOW_GRPC_PLUGIN)
+    set(found "gRPC ${GRPC_VERSION}")
+  endif()
+endif()
+flow_component(GRPC "${found}" "engine/serve/grpc/grpc_server.cc" "Install libgrpc++-dev and protobuf-compiler-grpc")
+
 configure_file(${PROJECT_SOURCE_DIR}/cmake/flow_build_config.hpp.in
                ${PROJECT_BINARY_DIR}/generated/flow_build_config.hpp @ONLY)
 
 message(STATUS "flow ${PROJECT_VERSION}, ${CMAKE_BUILD_TYPE}:")
 message(STATUS "  Lua ${LUA_VERSION}, OpenBLAS ${OPENBLAS_VERSION}, Protobuf ${Protobuf_VERSION}, RocksDB ${ROCKSDB_LIBRARY}")
-foreach(component CUDA NCCL UCX LIBEDIT)
+foreach(component CUDA NCCL UCX LIBEDIT GRPC)
   message(STATUS "  ${component}: ${FLOW_${component}_TEXT}")
 endforeach()
 if(FLOW_SANITIZE)

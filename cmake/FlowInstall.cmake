@@ -28,8 +28,8 @@ function(flow_install_generated)
 endfunction()
 
 function(flow_install_programs)
-  flow_need_built(programs flow flow-executor)
-  install(TARGETS flow flow-executor RUNTIME COMPONENT programs)
+  flow_need_built(programs flow flow-executor flow-front)
+  install(TARGETS flow flow-executor flow-front RUNTIME COMPONENT programs)
   flow_install_generated()
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/stdlib/ DESTINATION ${CMAKE_INSTALL_DATADIR}/flow COMPONENT programs
           FILES_MATCHING PATTERN "*.lua" PATTERN "*.json" PATTERN "*.md")

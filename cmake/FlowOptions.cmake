@@ -4,6 +4,7 @@ set(FLOW_CUDA_ARCHITECTURES all CACHE STRING "GPUs of the CUDA kernels: all that
 set(FLOW_NCCL AUTO CACHE STRING "Build NCCL collectives: AUTO, ON or OFF")
 set(FLOW_UCX AUTO CACHE STRING "Build the UCX transport: AUTO, ON or OFF")
 set(FLOW_LIBEDIT AUTO CACHE STRING "Build line editing of `flow repl`: AUTO, ON or OFF")
+set(FLOW_GRPC AUTO CACHE STRING "Build services over gRPC: AUTO, ON or OFF")
 set(FLOW_SANITIZE "" CACHE STRING "Sanitizers, in the form of -fsanitize=")
 option(FLOW_PORTABLE "Build programs that need only glibc and the C++ runtime, and a tarball of them" OFF)
 option(FLOW_FUZZ "Build the fuzz targets (clang with libFuzzer)" OFF)

@@ -5,5 +5,5 @@ if(FLOW_RUN_CLANG_TIDY)
     COMMAND ${FLOW_RUN_CLANG_TIDY} -quiet -p ${CMAKE_BINARY_DIR} -extra-arg=-Wno-unknown-warning-option
             "^(?!.*/(generated|tests)/).*/(engine|lua|transports|kernels)/[^.]*[.](cc|cxx)$"
     USES_TERMINAL VERBATIM)
-  add_dependencies(tidy flow flow-executor)
+  add_dependencies(tidy flow flow-executor flow-front)
 endif()

@@ -47,6 +47,20 @@ Run Engine::retry(const std::string& selector, const std::string& task, const Ru
   return Run(impl_->retry(selector, task, options));
 }
 
+Run Engine::serve(const std::string& selector, const RunOptions& options) {
+  return Run(impl_->serve(selector, options));
+}
+
+Run Engine::rollback(const std::string& name, const RunOptions& options) {
+  return Run(impl_->rollback(name, options));
+}
+
+std::vector<RunInfo> Engine::stop(const std::string& selector, int64_t within_ms) {
+  return impl_->stop(selector, within_ms);
+}
+
+std::vector<ServiceInfo> Engine::services() { return impl_->services(); }
+
 void Engine::cancel(const std::string& selector) { impl_->cancel(selector); }
 
 void Engine::signal(const std::string& selector, const std::string& name, const std::string& json) {

@@ -20,11 +20,13 @@
 #include "engine/query/reader_impl.hpp"
 #include "engine/query/upload_result.hpp"
 #include "engine/runs/run_info.hpp"
+#include "engine/runs/served_versions.hpp"
 #include "engine/runtime/garbage_collection.hpp"
 #include "engine/runtime/submission_context.hpp"
 #include "engine/store/row_keys.hpp"
 #include "engine/submission/remote_inputs.hpp"
 #include "engine/submission/run_inputs.hpp"
+#include "engine/submission/stored_submission.hpp"
 #include "engine/worker/gpu_discovery.hpp"
 
 namespace flow {
@@ -292,8 +294,8 @@ RunInfo LocalEngine::describe_run(const RunId& id, bool tasks) {
   bool found = false;
   auto describe = [&](const core::Run& run, const RunRecord& record, InputResolver& resolver,
                       const core::State* state) {
-    info =
-        tasks ? info_of_run(run, record, resolver, state) : summary_of_run(run, record, resolver);
+    info = tasks ? info_of_run(run, record, resolver, state)
+                 : summary_of_run(run, record, resolver, state);
     found = true;
   };
   EngineLoop* engine_loop = engine_loop_.get();
@@ -491,6 +493,7 @@ std::shared_ptr<detail::RunHandle> LocalEngine::resume_for(const std::string& se
   context.grace_ms = from.options.grace_ms;
   context.publishes_logs = from.options.logs;
   context.serve_for_ms = from.options.serve_for_ms;
+  context.front_lease_ms = from.options.front_lease_ms;
   context.listener = state;
   Bundle bundle = value_or_throw(decode_bundle(*context.bundle));
   std::string changed = changed_sources(bundle);
@@ -551,6 +554,69 @@ void LocalEngine::report_changed_inputs(detail::RunHandle& state, const RunRecor
              record.id));
 }
 
+std::shared_ptr<detail::RunHandle> LocalEngine::serve(const std::string& selector,
+                                                      const RunOptions& options) {
+  return serve_for(selector, false, local_submission(options));
+}
+
+std::shared_ptr<detail::RunHandle> LocalEngine::rollback(const std::string& name,
+                                                         const RunOptions& options) {
+  return serve_for(name, true, local_submission(options));
+}
+
+namespace {
+
+/// The version that served `name` before the present one.
+Result<RunRecord> version_to_restore(const Store& store, const Blobs& blobs,
+                                     const std::string& name) {
+  auto serving = serving_version(store, name);
+  FLOW_TRY(serving);
+  if (name.empty() || !*serving)
+    return user_error(fmt::format(
+        "no run with the name `{}` serves: `flow services` lists the names that are served", name));
+  auto before = version_before(store, blobs, **serving);
+  FLOW_TRY(before);
+  if (!*before)
+    return user_error(fmt::format(
+        "there is no version of `{}` before the run {}: no earlier run of this name in the state "
+        "has the same services, has served and has succeeded",
+        name, (*serving)->id));
+  return std::move(**before);
+}
+
+}  // namespace
+
+std::shared_ptr<detail::RunHandle> LocalEngine::serve_for(const std::string& selector,
+                                                          bool rolls_back, const Submission& from) {
+  if (auto requested_before = find_request(from)) return requested_before;
+  ok_or_throw(check_for_work_elsewhere());
+  auto held = engine_loop_->parts().pins.hold();
+  const Store& store = engine_loop_->parts().store;
+  const Blobs& blobs = engine_loop_->parts().blobs;
+  RunRecord record = value_or_throw(rolls_back ? version_to_restore(store, blobs, selector)
+                                               : select_record(store, selector));
+  Submission submission = from;
+  std::string& name = submission.options.name;
+  if (rolls_back || name.empty()) name = record.name;
+  Prepared prepared = value_or_throw(prepare_stored(
+      store, blobs, record, submission, rolls_back ? Takeover::at_once : Takeover::by_canary));
+  prepared.context.record.id = engine_loop_->parts().stored_runs.new_id();
+  prepared.context.record.submitted = engine_loop_->parts().clock.now();
+  Capacity capacity = value_or_throw(capacity_for(*prepared.plan, *engine_loop_));
+  std::vector<std::string> warnings;
+  std::vector<Error> errors =
+      check_requirements(*prepared.plan, *from.environment, capacity, warnings);
+  if (!errors.empty()) throw Failed(errors.front());
+  ok_or_throw(check_only_services_run(preview(prepared, false, nullptr), record));
+  const RunId id = prepared.context.record.id;
+  auto nested = value_or_throw(nested_.check(*engine_loop_, id, prepared.plan, *from.environment));
+  auto state = watch(id);
+  prepared.context.listener = state;
+  for (const std::string& warning : warnings) report(*state, "warning", warning);
+  ok_or_throw(engine_loop_->submit(std::move(prepared), from.options.jobs));
+  return state;
+}
+
 void LocalEngine::cancel(const std::string& selector) {
   RunRecord record = value_or_throw(select_record(engine_loop_->parts().store, selector));
   bool admitted = value_or_throw(engine_loop_->post_and_wait(core::CancelRequested{record.id}));
@@ -558,6 +624,54 @@ void LocalEngine::cancel(const std::string& selector) {
     throw Failed(user_error(fmt::format("the run {} can't be cancelled: it {}", record.id,
                                         status_clause(record.status))));
 }
+
+std::vector<RunId> LocalEngine::active_runs(const std::string& selector) {
+  RunRecord record = value_or_throw(select_record(engine_loop_->parts().store, selector));
+  bool is_name = record.name == selector && record.id != selector;
+  std::vector<RunId> active;
+  engine_loop_->inspect([&](const core::State& state, InputResolver&) {
+    for (auto run = state.runs.rbegin(); run != state.runs.rend(); ++run) {
+      bool is_meant = is_name ? run->second.name == selector : run->first == record.id;
+      if (is_meant && !engine_loop_->parts().active_runs.is_at_rest(run->first))
+        active.push_back(run->first);
+    }
+  });
+  if (!active.empty()) return active;
+  std::string why = is_over(record.status)
+                        ? "it " + status_clause(record.status)
+                        : fmt::format(
+                              "it is interrupted. `flow resume {}` continues it, and `flow "
+                              "cancel {}` ends it for good",
+                              record.id, record.id);
+  throw Failed(user_error(fmt::format("the run {} can't be stopped: {}", record.id, why)));
+}
+
+std::vector<RunInfo> LocalEngine::stop(const std::string& selector, int64_t within_ms) {
+  std::vector<RunId> runs = active_runs(selector);
+  std::vector<std::shared_ptr<Latch>> rests;
+  for (const RunId& run : runs) {
+    engine_loop_->interrupt(run, false);
+    rests.push_back(engine_loop_->watch_rest(run));
+  }
+  auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(within_ms);
+  for (size_t i = 0; within_ms >= 0 && i < runs.size(); i++) {
+    auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+        until - std::chrono::steady_clock::now());
+    if (!rests[i]->is_open_within(std::max(left, std::chrono::milliseconds(0))))
+      engine_loop_->interrupt(runs[i], true);
+  }
+  for (const auto& rest : rests) {
+    bool is_at_rest = rest->wait();
+    if (auto error = engine_loop_->stopped_by()) throw Failed(*error);
+    if (!is_at_rest)
+      throw Failed(environment_error("the process that writes the state ended before the run did"));
+  }
+  std::vector<RunInfo> stopped;
+  for (const RunId& run : runs) stopped.push_back(describe_run(run, false));
+  return stopped;
+}
+
+std::vector<ServiceInfo> LocalEngine::services() { return Reader(reader_options()).services(); }
 
 void LocalEngine::signal(const std::string& selector, const std::string& name,
                          const std::string& json) {
@@ -648,16 +762,18 @@ RunInfo LocalEngine::show(const std::string& selector, bool tasks) {
                       tasks);
 }
 
-Value LocalEngine::value(const std::string& selector, const std::string& part) const {
+EngineOptions LocalEngine::reader_options() const {
   EngineOptions options = options_;
   options.state = engine_loop_->parts().options.state_dir;
-  return Reader(options).value(selector, part);
+  return options;
+}
+
+Value LocalEngine::value(const std::string& selector, const std::string& part) const {
+  return Reader(reader_options()).value(selector, part);
 }
 
 std::vector<std::string> LocalEngine::get_folders(const std::string& selector) const {
-  EngineOptions options = options_;
-  options.state = engine_loop_->parts().options.state_dir;
-  return Reader(options).get_folders(selector);
+  return Reader(reader_options()).get_folders(selector);
 }
 
 std::vector<std::string> LocalEngine::get(const std::string& selector, const std::string& part,

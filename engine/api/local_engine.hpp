@@ -42,11 +42,17 @@ class LocalEngine final : public EngineService, private RunEngine {
                                             bool new_code) override;
   std::shared_ptr<detail::RunHandle> retry(const std::string& selector, const std::string& task,
                                            const RunOptions& options) override;
+  std::shared_ptr<detail::RunHandle> serve(const std::string& selector,
+                                           const RunOptions& options) override;
+  std::shared_ptr<detail::RunHandle> rollback(const std::string& name,
+                                              const RunOptions& options) override;
   void cancel(const std::string& selector) override;
+  std::vector<RunInfo> stop(const std::string& selector, int64_t within_ms) override;
   void signal(const std::string& selector, const std::string& name,
               const std::string& json) override;
   PlanInfo plan(const std::string& script, const RunOptions& options) override;
   uint64_t gc(uint32_t keep) override;
+  std::vector<ServiceInfo> services() override;
   RunInfo show(const std::string& selector) override { return show(selector, true); }
   std::vector<std::string> get(const std::string& selector, const std::string& part,
                                const std::string& directory) override;
@@ -65,6 +71,8 @@ class LocalEngine final : public EngineService, private RunEngine {
   std::shared_ptr<detail::RunHandle> resume_for(const std::string& selector,
                                                 const std::string& task, Resumption how,
                                                 const Submission& from) override;
+  std::shared_ptr<detail::RunHandle> serve_for(const std::string& selector, bool rolls_back,
+                                               const Submission& submission) override;
   PlanInfo plan_for(const Submission& submission) override;
   Counts counts(const RunId& run) override;
   std::vector<CountedTask> counts_by_task(const RunId& run) override;
@@ -93,6 +101,9 @@ class LocalEngine final : public EngineService, private RunEngine {
   /// Warns if an input of the run has changed.
   void report_changed_inputs(detail::RunHandle& state, const RunRecord& record) const;
   Submission local_submission(const RunOptions& options) const;
+  EngineOptions reader_options() const;
+  /// The active runs that the selector means, newest first. Throws Failed if there is none.
+  std::vector<RunId> active_runs(const std::string& selector);
 
   /// Predicts the run in this state; with `resumed`, a continuation of that run.
   PlanInfo preview(const Prepared& prepared, bool fresh, const RunRecord* resumed);

@@ -1,5 +1,6 @@
 // A thread waits for the outcome of a turn.
 #pragma once
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <mutex>
@@ -27,6 +28,11 @@ class Latch {
     }
     wake_.wait(lock, [this] { return value_.has_value(); });
     return *value_;
+  }
+  /// Whether it is open within this time.
+  bool is_open_within(std::chrono::milliseconds most) {
+    std::unique_lock lock(mutex_);
+    return wake_.wait_for(lock, most, [this] { return value_.has_value(); });
   }
 
  private:

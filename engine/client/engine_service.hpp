@@ -33,6 +33,10 @@ class EngineService : public detail::EngineImpl {
   virtual std::shared_ptr<detail::RunHandle> resume_for(const std::string& selector,
                                                         const std::string& task, Resumption how,
                                                         const Submission& submission) = 0;
+  /// Like EngineImpl::serve(), or rollback() of the name `selector`, with the environment of the
+  /// submission.
+  virtual std::shared_ptr<detail::RunHandle> serve_for(const std::string& selector, bool rolls_back,
+                                                       const Submission& submission) = 0;
   /// Like EngineImpl::plan().
   virtual PlanInfo plan_for(const Submission& submission) = 0;
   /// The number of the run's tasks by status.

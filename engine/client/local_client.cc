@@ -10,6 +10,7 @@
 #include "engine/client/request_marks.hpp"
 #include "engine/client/run_stream.hpp"
 #include "engine/query/reader_impl.hpp"
+#include "engine/runs/run_info.hpp"
 #include "engine/submission/prepare.hpp"
 
 namespace flow {
@@ -104,6 +105,12 @@ uint64_t LocalClientEngine::state_bytes() const {
   EngineOptions options = options_;
   options.state = dir_;
   return Reader(options).state_bytes();
+}
+
+std::vector<ServiceInfo> LocalClientEngine::services() {
+  EngineOptions options = options_;
+  options.state = dir_;
+  return Reader(options).services();
 }
 
 RunInfo LocalClientEngine::show(const std::string& selector) {
@@ -211,10 +218,39 @@ std::shared_ptr<detail::RunHandle> LocalClientEngine::retry(const std::string& s
   return run ? run : successor().retry(selector, task, options);
 }
 
+std::shared_ptr<detail::RunHandle> LocalClientEngine::serve(const std::string& selector,
+                                                            const RunOptions& given) {
+  RunOptions options = with_request_id(given);
+  auto run = start(serve_request(selector, false, here(options)), options);
+  return run ? run : successor().serve(selector, options);
+}
+
+std::shared_ptr<detail::RunHandle> LocalClientEngine::rollback(const std::string& name,
+                                                               const RunOptions& given) {
+  RunOptions options = with_request_id(given);
+  auto run = start(serve_request(name, true, here(options)), options);
+  return run ? run : successor().rollback(name, options);
+}
+
 void LocalClientEngine::cancel(const std::string& selector) {
   ClientRequest request;
   request.mutable_cancel_run()->set_run(selector);
   if (!request_reply(request)) successor().cancel(selector);
+}
+
+// A writer that executes nothing but this run may end before it has replied. No other process
+// could stop the run.
+std::vector<RunInfo> LocalClientEngine::stop(const std::string& selector, int64_t within_ms) {
+  ClientRequest request;
+  request.mutable_stop_run()->set_run(selector);
+  request.mutable_stop_run()->set_within_ms(within_ms);
+  auto reply = send_to_writer(dir_, request);
+  if (reply.ok() && reply->has_error()) throw Failed(get_error(reply->error()));
+  if (reply.ok()) return stopped_runs(*reply);
+  RunInfo run = show(selector);
+  run.tasks.clear();
+  if (is_over(run.status) || run.status == "interrupted") return {run};
+  throw Failed(reply.error());
 }
 
 void LocalClientEngine::signal(const std::string& selector, const std::string& name,

@@ -65,6 +65,8 @@ void put_options(const RunOptions& options, client_protocol::RunOptions& to) {
   to.set_offline(options.offline);
   to.set_grace_ms(options.grace_ms);
   to.set_serve_for_ms(options.serve_for_ms);
+  to.set_front_lease_ms(options.front_lease_ms);
+  to.set_detached(options.detached);
   put_named_texts(options.text_params, *to.mutable_text_params());
   to.set_params_json(options.params_json);
   to.set_script_text(options.script_text);
@@ -87,6 +89,8 @@ RunOptions get_options(const client_protocol::RunOptions& from) {
   options.offline = from.offline();
   options.grace_ms = from.grace_ms();
   options.serve_for_ms = from.serve_for_ms();
+  options.front_lease_ms = from.front_lease_ms();
+  options.detached = from.detached();
   options.text_params = get_named_texts(from.text_params());
   options.params_json = from.params_json();
   options.script_text = from.script_text();

@@ -51,6 +51,9 @@ CountedTask get_counted_task(const client_protocol::CountedTask& from);
 void put_counted_tasks(const std::vector<CountedTask>& tasks, client_protocol::CountedTasks& to);
 std::vector<CountedTask> get_counted_tasks(const client_protocol::CountedTasks& from);
 
+void put_service(const ServiceInfo& service, client_protocol::ServiceInfo& to);
+ServiceInfo get_service(const client_protocol::ServiceInfo& from);
+
 /// The tasks are left out: they travel as TaskLists, by put_tasks() and add_tasks().
 void put_run_info(const RunInfo& info, client_protocol::RunInfo& to);
 Result<RunInfo> get_run_info(const client_protocol::RunInfo& from);

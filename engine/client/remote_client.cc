@@ -188,6 +188,24 @@ void RemoteEngine::cancel(const std::string& selector) {
   request_reply(request);
 }
 
+std::vector<RunInfo> RemoteEngine::stop(const std::string& selector, int64_t within_ms) {
+  ClientRequest request;
+  request.mutable_stop_run()->set_run(selector);
+  request.mutable_stop_run()->set_within_ms(within_ms);
+  auto connection = value_or_throw(head_connector_->connect());  // others do not wait for the stop
+  return stopped_runs(checked(value_or_throw(exchange(*connection, request, kGone))));
+}
+
+std::vector<ServiceInfo> RemoteEngine::services() {
+  ClientRequest request;
+  request.mutable_list_services();
+  ServerReply reply = request_reply(request);
+  std::vector<ServiceInfo> services;
+  for (const auto& service : reply.service_list().services())
+    services.push_back(get_service(service));
+  return services;
+}
+
 void RemoteEngine::signal(const std::string& selector, const std::string& name,
                           const std::string& json) {
   ClientRequest request;
@@ -281,6 +299,25 @@ std::shared_ptr<detail::RunHandle> RemoteEngine::retry(const std::string& select
   retry.set_task(task);
   put_submission(submission, *retry.mutable_submission());
   retry.set_acks(true);
+  return start(request, submission, {});
+}
+
+std::shared_ptr<detail::RunHandle> RemoteEngine::serve(const std::string& selector,
+                                                       const RunOptions& options) {
+  return start_serving(selector, false, options);
+}
+
+std::shared_ptr<detail::RunHandle> RemoteEngine::rollback(const std::string& name,
+                                                          const RunOptions& options) {
+  return start_serving(name, true, options);
+}
+
+std::shared_ptr<detail::RunHandle> RemoteEngine::start_serving(const std::string& selector,
+                                                               bool rolls_back,
+                                                               const RunOptions& options) {
+  Submission submission = value_or_throw(make_submission(options_, with_request_id(options)));
+  ClientRequest request = serve_request(selector, rolls_back, submission);
+  request.mutable_serve_run()->set_acks(true);
   return start(request, submission, {});
 }
 

@@ -39,11 +39,17 @@ class RemoteEngine final : public detail::EngineImpl {
                                             bool new_code) override;
   std::shared_ptr<detail::RunHandle> retry(const std::string& selector, const std::string& task,
                                            const RunOptions& options) override;
+  std::shared_ptr<detail::RunHandle> serve(const std::string& selector,
+                                           const RunOptions& options) override;
+  std::shared_ptr<detail::RunHandle> rollback(const std::string& name,
+                                              const RunOptions& options) override;
   void cancel(const std::string& selector) override;
+  std::vector<RunInfo> stop(const std::string& selector, int64_t within_ms) override;
   void signal(const std::string& selector, const std::string& name,
               const std::string& json) override;
   PlanInfo plan(const std::string& script, const RunOptions& options) override;
   uint64_t gc(uint32_t keep) override;
+  std::vector<ServiceInfo> services() override;
   RunInfo show(const std::string& selector) override;
   std::vector<std::string> get(const std::string& selector, const std::string& part,
                                const std::string& directory) override;
@@ -85,6 +91,8 @@ class RemoteEngine final : public detail::EngineImpl {
   Counts count(FollowedRun& followed) const;
   /// Empty also if the head cannot be asked.
   std::vector<CountedTask> count_by_task(const std::string& run) const;
+  std::shared_ptr<detail::RunHandle> start_serving(const std::string& selector, bool rolls_back,
+                                                   const RunOptions& options);
   /// Sends a request for a run, again if the connection breaks, and follows the run. Throws Failed.
   std::shared_ptr<detail::RunHandle> start(const ClientRequest& request,
                                            const Submission& submission, const Files& files);

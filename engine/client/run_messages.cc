@@ -58,6 +58,74 @@ std::vector<CountedTask> get_counted_tasks(const client_protocol::CountedTasks& 
   return tasks;
 }
 
+namespace {
+
+void put_traffic(const ServiceTraffic& traffic, client_protocol::ServiceTraffic& to) {
+  to.set_is_ready(traffic.is_ready);
+  to.set_is_draining(traffic.is_draining);
+  to.set_percent(traffic.percent);
+  to.set_requests(traffic.requests);
+  to.set_errors(traffic.errors);
+  to.set_requests_per_second(traffic.requests_per_second);
+  to.set_p50_us(traffic.p50_us);
+  to.set_p99_us(traffic.p99_us);
+  to.set_queued(traffic.queued);
+  to.set_running(traffic.running);
+}
+
+ServiceTraffic get_traffic(const client_protocol::ServiceTraffic& from) {
+  return {from.is_ready(), from.is_draining(), from.percent(),
+          from.requests(), from.errors(),      from.requests_per_second(),
+          from.p50_us(),   from.p99_us(),      from.queued(),
+          from.running()};
+}
+
+void put_rollover(const RolloverInfo& rollover, client_protocol::RolloverInfo& to) {
+  to.set_phase(rollover.phase);
+  to.set_previous(rollover.previous);
+  to.set_reason(rollover.reason);
+  to.set_step(rollover.step);
+  to.set_steps(rollover.steps);
+  to.set_percent(rollover.percent);
+}
+
+RolloverInfo get_rollover(const client_protocol::RolloverInfo& from) {
+  return {from.phase(), from.previous(), from.reason(), from.step(), from.steps(), from.percent()};
+}
+
+}  // namespace
+
+void put_service(const ServiceInfo& service, client_protocol::ServiceInfo& to) {
+  to.set_version(service.version);
+  to.set_name(service.name);
+  to.set_service(service.service);
+  to.set_status(service.status);
+  to.set_url(service.url);
+  for (const ReplicaInfo& replica : service.replicas) {
+    client_protocol::ReplicaInfo& each = *to.add_replicas();
+    each.set_name(replica.name);
+    each.set_status(replica.status);
+    each.set_pid(replica.pid);
+    each.set_worker(replica.worker);
+    put_texts(replica.gpus, *each.mutable_gpus());
+  }
+  if (service.traffic) put_traffic(*service.traffic, *to.mutable_traffic());
+}
+
+ServiceInfo get_service(const client_protocol::ServiceInfo& from) {
+  ServiceInfo service;
+  service.version = from.version();
+  service.name = from.name();
+  service.service = from.service();
+  service.status = from.status();
+  service.url = from.url();
+  for (const auto& each : from.replicas())
+    service.replicas.push_back(
+        {each.name(), each.status(), each.pid(), each.worker(), get_texts(each.gpus())});
+  if (from.has_traffic()) service.traffic = get_traffic(from.traffic());
+  return service;
+}
+
 void put_run_info(const RunInfo& info, client_protocol::RunInfo& to) {
   to.set_id(info.id);
   to.set_name(info.name);
@@ -72,6 +140,8 @@ void put_run_info(const RunInfo& info, client_protocol::RunInfo& to) {
   to.set_params(value_bytes(info.params));
   to.set_url(info.url);
   to.set_retried(info.retried);
+  for (const ServiceInfo& service : info.services) put_service(service, *to.add_services());
+  if (!info.rollover.phase.empty()) put_rollover(info.rollover, *to.mutable_rollover());
 }
 
 Result<RunInfo> get_run_info(const client_protocol::RunInfo& from) {
@@ -93,6 +163,8 @@ Result<RunInfo> get_run_info(const client_protocol::RunInfo& from) {
   info.params = std::move(*params);
   info.url = from.url();
   info.retried = from.retried();
+  for (const auto& service : from.services()) info.services.push_back(get_service(service));
+  info.rollover = get_rollover(from.rollover());
   return info;
 }
 
@@ -121,6 +193,7 @@ void put_task(const TaskInfo& task, client_protocol::TaskInfo& to) {
   }
   to.set_waits_for(task.waits_for);
   to.set_url(task.url);
+  to.set_restarts(task.restarts);
   to.set_fraction(task.fraction);
   to.set_metrics(value_bytes(task.metrics));
 }
@@ -147,6 +220,7 @@ Result<TaskInfo> get_task(const client_protocol::TaskInfo& from) {
     task.failed.push_back({each.attempt(), each.worker(), each.cause()});
   task.waits_for = from.waits_for();
   task.url = from.url();
+  task.restarts = from.restarts();
   task.fraction = from.fraction();
   task.metrics = std::move(*metrics);
   return task;

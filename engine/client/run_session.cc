@@ -8,9 +8,10 @@
 namespace flow {
 
 ClientRunSession::ClientRunSession(std::shared_ptr<detail::RunHandle> run, bool acks,
-                                   std::shared_ptr<void> run_count)
+                                   bool is_detached, std::shared_ptr<void> run_count)
     : run_(std::move(run)),
       acks_(acks),
+      is_detached_(is_detached),
       run_count_(std::move(run_count)),
       thread_(engine_thread([this] { send_events(); })) {}
 
@@ -110,21 +111,29 @@ bool ClientRunSession::serve(const std::shared_ptr<EngineConnection>& connection
   return !connection_;
 }
 
-// The death of a client interrupts its run, if this has not ended. When a head ends, its workers
-// continue what they run, and the client finds the next head.
+// The death of a client interrupts its run, if this has not ended and is not detached. When a head
+// ends, its workers continue what they run, and the client finds the next head.
 void ClientRunSession::on_disconnected(Lock& lock, int64_t reconnect_window_ms) {
   changed_.wait_for(lock, std::chrono::milliseconds(reconnect_window_ms),
                     [this] { return connection_ || is_over_ || quits_; });
   if (connection_ || is_over_) return;
   is_abandoned_ = true;
   changed_.notify_all();
-  bool continues = quits_ && leads_;
+  bool quits = quits_;
+  if (!quits && is_detached_) return;
   lock.unlock();
-  if (continues)
-    run_->on_end();
+  if (quits)
+    leave_to_next_writer();
   else
     run_->interrupt(false);
   lock.lock();
+}
+
+void ClientRunSession::leave_to_next_writer() {
+  if (leads_)
+    run_->on_end();
+  else
+    run_->interrupt(false);
 }
 
 bool ClientRunSession::is_abandoned() const {
@@ -148,6 +157,9 @@ void ClientRunSession::quit(bool leads) {
   leads_ = leads;
   if (connection_) connection_->shut_down();
   changed_.notify_all();
+  bool runs_alone = is_abandoned_ && is_detached_ && !is_over_;
+  lock.unlock();
+  if (runs_alone) leave_to_next_writer();
 }
 
 }  // namespace flow

@@ -1,7 +1,8 @@
 // A run that the writer executes for a client: the server's end of the stream of its events.
 //
 // If the client's connection breaks, the client has a while to connect again: it then gets the
-// replies that it has not acknowledged. If it does not connect again, its run is interrupted.
+// replies that it has not acknowledged. If it does not connect again, its run is interrupted, or,
+// if it was submitted as detached, continues to its end without a client.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -25,8 +26,9 @@ constexpr size_t kUnackedMax = 1'024;
 class ClientRunSession {
  public:
   /// `acks`: the client acknowledges the replies that it received, and may connect again.
-  /// `run_count` is released when the run has ended and the client has the end.
-  ClientRunSession(std::shared_ptr<detail::RunHandle> run, bool acks,
+  /// `is_detached`: the run continues without its client. `run_count` is released when the run has
+  /// ended and the client has the end.
+  ClientRunSession(std::shared_ptr<detail::RunHandle> run, bool acks, bool is_detached,
                    std::shared_ptr<void> run_count);
   ~ClientRunSession();  // joins its thread: only after the end
   const std::string& run() const { return run_->id; }
@@ -35,8 +37,10 @@ class ClientRunSession {
   /// until it is gone; a client hangs up when it has read the end of the run. True if no client
   /// waits for the run any more; false if another connection has replaced this one.
   bool serve(const std::shared_ptr<EngineConnection>& connection, uint64_t acked);
-  /// Whether the client did not connect again in time: its run is being interrupted.
+  /// Whether the client did not connect again in time: its run is being interrupted, unless it is
+  /// detached.
   bool is_abandoned() const;
+  bool is_detached() const { return is_detached_; }
   /// Whether the run has ended and the client has the end, or will not get it.
   bool is_over() const;
   void wait_over();
@@ -51,9 +55,10 @@ class ClientRunSession {
   bool send_next(Lock& lock);
   void on_request(const ClientRequest& request);
   void on_disconnected(Lock& lock, int64_t reconnect_window_ms);
+  void leave_to_next_writer();
 
   const std::shared_ptr<detail::RunHandle> run_;
-  const bool acks_;
+  const bool acks_, is_detached_;
   std::shared_ptr<void> run_count_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;

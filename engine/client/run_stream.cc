@@ -7,6 +7,7 @@
 #include "engine/base/clock.hpp"
 #include "engine/base/ids.hpp"
 #include "engine/base/size_units.hpp"
+#include "engine/base/throwing.hpp"
 #include "engine/client/run_session.hpp"
 #include "engine/store/lock.hpp"
 
@@ -65,6 +66,23 @@ ClientRequest resume_request(const std::string& selector, const Submission& subm
   resume.set_new_code(new_code);
   put_submission(submission, *resume.mutable_submission());
   return request;
+}
+
+ClientRequest serve_request(const std::string& selector, bool rolls_back,
+                            const Submission& submission) {
+  ClientRequest request;
+  client_protocol::ServeRun& serve = *request.mutable_serve_run();
+  serve.set_run(selector);
+  serve.set_rolls_back(rolls_back);
+  put_submission(submission, *serve.mutable_submission());
+  return request;
+}
+
+std::vector<RunInfo> stopped_runs(const ServerReply& reply) {
+  std::vector<RunInfo> runs;
+  for (const auto& run : reply.run_stopped().runs())
+    runs.push_back(value_or_throw(get_run_info(run)));
+  return runs;
 }
 
 void attach_controls(detail::RunHandle& state,

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <unordered_set>
+#include <vector>
 
 #include "engine/client/connection.hpp"
 #include "engine/client/messages.hpp"
@@ -19,6 +20,12 @@ RunOptions with_request_id(RunOptions options);
 /// A resume request without acknowledgments; a caller that sends them sets their fields.
 ClientRequest resume_request(const std::string& selector, const Submission& submission,
                              bool new_code);
+/// The same for a run of which only the services run. `rolls_back`: `selector` is a name.
+ClientRequest serve_request(const std::string& selector, bool rolls_back,
+                            const Submission& submission);
+
+/// The runs of the reply to a StopRun. Throws Failed if they cannot be read.
+std::vector<RunInfo> stopped_runs(const ServerReply& reply);
 
 /// Sends the request and blocks for the next reply. Error (environment) if the connection is lost;
 /// `gone` is its message if it was lost before the request was sent. A server that rejects the

@@ -27,7 +27,8 @@ constexpr int64_t kRequestWithinMs = 10'000;  // an idle connection is closed af
 constexpr std::chrono::seconds kReadWithin{2};
 
 bool starts_run(const ClientRequest& request) {
-  return request.has_submit_run() || request.has_resume_run() || request.has_retry_task();
+  return request.has_submit_run() || request.has_resume_run() || request.has_retry_task() ||
+         request.has_serve_run();
 }
 
 Submission checked_submission(bool is_given, const client_protocol::Submission& submission) {
@@ -43,12 +44,14 @@ Submission submission_in(const Request& request) {
 Submission submission_of(const ClientRequest& request) {
   if (request.has_submit_run()) return submission_in(request.submit_run());
   if (request.has_resume_run()) return submission_in(request.resume_run());
+  if (request.has_serve_run()) return submission_in(request.serve_run());
   return submission_in(request.retry_task());
 }
 
 /// Whether the client acknowledges replies. False for a kind that is not set, as all its fields.
 bool has_acks(const ClientRequest& request) {
-  return request.submit_run().acks() || request.resume_run().acks() || request.retry_task().acks();
+  return request.submit_run().acks() || request.resume_run().acks() ||
+         request.retry_task().acks() || request.serve_run().acks();
 }
 
 /// Sends the reply, or an error if it is too large for one message.
@@ -252,6 +255,17 @@ ServerReply Server::reply_to(const ClientRequest& request) {
     case ClientRequest::kCancelRun:
       engine_.cancel(request.cancel_run().run());
       break;
+    case ClientRequest::kStopRun:
+      reply.mutable_run_stopped();
+      for (const RunInfo& run :
+           engine_.stop(request.stop_run().run(), request.stop_run().within_ms()))
+        put_run_info(run, *reply.mutable_run_stopped()->add_runs());
+      break;
+    case ClientRequest::kListServices:
+      reply.mutable_service_list();
+      for (const ServiceInfo& service : engine_.services())
+        put_service(service, *reply.mutable_service_list()->add_services());
+      break;
     case ClientRequest::kSendSignal:
       engine_.signal(request.send_signal().run(), request.send_signal().name(),
                      request.send_signal().json());
@@ -310,6 +324,11 @@ std::shared_ptr<ClientRunSession> Server::find(const std::string& request) {
     found = known->second;
   }
   if (!found->is_abandoned()) return found;
+  if (found->is_detached() && !found->is_over())
+    throw Failed(environment_error(fmt::format(
+        "the run {} continues without this client, which was disconnected for too long: `flow "
+        "show {}` where its state is shows it",
+        found->run(), found->run())));
   found->wait_over();
   return nullptr;
 }
@@ -320,6 +339,9 @@ std::shared_ptr<detail::RunHandle> Server::start(const ClientRequest& request,
   if (request.has_retry_task())
     return engine_.resume_for(request.retry_task().run(), request.retry_task().task(),
                               Resumption::retry, submission);
+  if (request.has_serve_run())
+    return engine_.serve_for(request.serve_run().run(), request.serve_run().rolls_back(),
+                             submission);
   Resumption how = request.resume_run().new_code() ? Resumption::new_code : Resumption::resume;
   return engine_.resume_for(request.resume_run().run(), "", how, submission);
 }
@@ -333,7 +355,7 @@ void Server::serve_run(Client& client, const ClientRequest& request) {
   if (!continues) {
     auto pin = receive_inputs(*client.connection, submission);
     session = std::make_shared<ClientRunSession>(start(request, submission), has_acks(request),
-                                                 run_count);
+                                                 submission.options.detached, run_count);
     std::lock_guard lock(mutex_);
     sessions_.emplace(name, session);
     if (quit_) session->quit(!engine_.address().empty());

@@ -22,7 +22,7 @@ namespace flow {
 ///
 /// A client that disconnects between requests leaves nothing behind. If the connection of a run
 /// breaks, the run continues until the client connects again, or is interrupted when it does not
-/// (ClientRunSession).
+/// and the run is not detached (ClientRunSession).
 class Server {
  public:
   /// Listens at the socket of the state. The engine must outlive the server.

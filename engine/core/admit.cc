@@ -43,7 +43,7 @@ bool has_valid_edges(const Plan& plan) {
     for_each_ref(node.detail().then_value, check_node);
     for_each_ref(node.detail().else_value, check_node);
     if (node.guard.when != kNoNode) check_node(node.guard.when);
-    if (has_literal_items(node)) units += node.detail().items.as_table().list.size();
+    units += instances_from_start(plan, node);
   }
   for_each_ref(plan.result, check_node);
   return units <= kNodesMax && within;
@@ -211,6 +211,11 @@ struct AdmissionCheck {
     if (e.run.empty())
       return e.unit < state.workers.size() && state.workers[e.unit].aside_until != 0 &&
              state.workers[e.unit].aside_serial == e.serial;
+    if (e.unit == kNoNode) {
+      const Run* run = find_run(state, e.run);
+      return run != nullptr && !is_final(run->status) &&
+             run->rollover.phase == RolloverPhase::observing && run->rollover.serial == e.serial;
+    }
     const Unit* u = find_unit(state, e.run, e.unit, Phase::signal);
     if (u == nullptr) u = find_unit(state, e.run, e.unit, Phase::backoff);
     return u != nullptr && u->timer_serial == e.serial;
@@ -234,7 +239,8 @@ struct AdmissionCheck {
     bool at_rest = is_final(run->status) || run->status == RunStatus::interrupted;
     auto may_be_lost = [&](UnitId unit) {
       return unit < run->units.size() && !run->units[unit].dropped &&
-             run->units[unit].status == UnitStatus::succeeded && !is_service(*run, unit);
+             run->units[unit].status == UnitStatus::succeeded && !is_service(*run, unit) &&
+             !is_replica_set(*run, unit);
     };
     bool may_lose = e.lost.empty() || at_rest;
     if (!may_lose || !std::all_of(e.lost.begin(), e.lost.end(), may_be_lost)) return false;
@@ -246,7 +252,7 @@ struct AdmissionCheck {
     if (!at_rest || !e.lost.empty() || e.unit >= run->units.size()) return false;
     const Unit& u = run->units[e.unit];
     return !u.dropped && is_final(u.status) && run->node(u.node).kind != NodeKind::when &&
-           !is_service(*run, e.unit);
+           !is_service(*run, e.unit) && !is_replica_set(*run, e.unit);
   }
   bool operator()(const RunDeleted& e) const {
     const Run* run = find_run(state, e.run);

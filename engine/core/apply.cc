@@ -172,7 +172,9 @@ void Transition::on(const Assigned& event) {
   u.assigned = at_;
   u.expected_us = expected_short_us(r, unit);
   bool runs_alone = is_suspect(u), was_alone = u.detail && u.detail->runs_alone;
-  if (!event.gpus.empty() || resources_of(r, unit).is_gang() || runs_alone != was_alone) {
+  bool was_ready = u.detail && u.detail->was_ready;
+  if (!event.gpus.empty() || resources_of(r, unit).is_gang() || runs_alone != was_alone ||
+      was_ready) {
     auto detail = copy_of(u);
     bool grew = detail->is_resizing && event.others.size() > detail->others.size();
     detail->grew_from = grew ? static_cast<uint32_t>(detail->others.size() + 1) : 0;
@@ -181,6 +183,8 @@ void Transition::on(const Assigned& event) {
     detail->gpus = event.gpus;
     detail->others = event.others;
     detail->share = event.share;
+    detail->was_ready = false;
+    detail->ready_at = 0;
     u.detail = std::move(detail);
   }
   r.cpus_used_milli += take_ranks(state_, r, unit);
@@ -276,12 +280,21 @@ void Transition::on(const ServiceReady& event) {
   Run& r = run(event.id.run);
   Unit& u = r.units[event.id.unit];
   touch(r);
+  UnitId own = r.unit_of(u.node);  // of a replica: its set
+  bool is_replica = is_replica_set(r, own);
+  bool is_only = !is_replica || std::ranges::none_of(instances_of(r, own), [&](UnitId other) {
+    return is_up(r.units[other]);
+  });
   auto detail = copy_of(u);
   detail->url = event.url;
+  detail->was_ready = true;
+  detail->ready_at = at_;
+  if (state_.restarts_services) detail->deaths.clear();  // it does not kill what runs it
   u.detail = std::move(detail);
   r.services_up++;
-  emit(UnitChanged{r.id, event.id.unit});
+  if (is_only) emit(UnitChanged{r.id, own});
   satisfy_dependents(r, event.id.unit);
+  if (is_replica) satisfy_dependents(r, own);
 }
 
 void Transition::on(const StepSaved& event) {
@@ -323,6 +336,7 @@ void Transition::on(const TimerFired& event) {
     return;
   }
   Run& r = run(event.run);
+  if (event.unit == kNoNode) return observed(r);
   touch(r);
   Unit& u = r.units[event.unit];
   if (u.phase == Phase::signal) {
@@ -358,10 +372,16 @@ void Transition::end_attempt(Run& run, UnitId unit, bool kills) {
   if (resources_of(run, unit).is_gang()) end_ranks(run, unit, kills);
 }
 
-// Ends a service of a run that ends: with success, unless a task of the run failed.
+// Ends a service of a run that ends: with success, unless a task of the run or its rollover failed.
 void Transition::end_service(Run& run, UnitId unit) {
-  if (run.failed_units == 0 && !run.cancelling) return succeed(run, unit, Digest{});
+  bool was_well = run.failed_units == 0 && !run.cancelling;
   UnitDetail detail;
+  if (was_well && !run.rollover.reason.empty()) {
+    detail.failure = {Cause::user_error, run.rollover.reason, "", 0};
+    return end(run, unit, UnitStatus::failed,
+               std::make_shared<const UnitDetail>(std::move(detail)));
+  }
+  if (was_well) return succeed(run, unit, Digest{});
   detail.failure = {Cause::cancelled, "its run ended", "", 0};
   end(run, unit, UnitStatus::cancelled, std::make_shared<const UnitDetail>(std::move(detail)));
 }
@@ -375,6 +395,9 @@ void Transition::retry_or_fail(Run& run, UnitId unit, const Failure& failure,
     detail->failure.cause = Cause::cancelled;
     return end(run, unit, UnitStatus::cancelled, std::move(detail));
   }
+  const auto& before = run.units[unit].detail;
+  bool has_served = before && (before->was_ready || before->restarts > 0);
+  if (has_served && state_.restarts_services) return restart_service(run, unit, failure, ending);
   const RetryPolicy& policy = def_of(run, unit)->retry;
   auto detail = copy_of(run.units[unit]);
   detail->failure = failure;
@@ -395,6 +418,22 @@ void Transition::retry_or_fail(Run& run, UnitId unit, const Failure& failure,
   run.units[unit].detail = std::move(detail);
   if (!again || is_winding_down(run)) return fail(run, unit, std::move(last));
   to_backoff(run, unit, backoff_ms(policy, spent, current_attempt(run, unit)));
+}
+
+void Transition::restart_service(Run& run, UnitId unit, const Failure& failure,
+                                 const Ending& ending) {
+  auto detail = copy_of(run.units[unit]);
+  detail->failure = failure;
+  record_failure(*detail, run.units[unit], failure.cause, {ending.worker});
+  bool needs_memory = budget_of(failure.cause) == RetryBudget::memory &&
+                      detail->ooms < def_of(run, unit)->retry.oom_max;
+  if (needs_memory) detail->ooms++;
+  bool is_forgiven = detail->was_ready && at_ - detail->ready_at >= kForgivenAfterMs;
+  detail->deaths_in_row = is_forgiven ? 1 : detail->deaths_in_row + 1;
+  detail->restarts++;
+  int64_t delay_ms = restart_delay_ms(detail->deaths_in_row);
+  run.units[unit].detail = std::move(detail);
+  to_backoff(run, unit, delay_ms);
 }
 
 void Transition::record_failure(UnitDetail& detail, const Unit& unit, Cause cause,

@@ -56,7 +56,7 @@ enum class Phase : uint8_t {
   running,                   // the end of its attempt
   signal,                    // ctx:wait
   backoff,                   // the time of the next attempt
-  instances,                 // map: its instances
+  instances,                 // map, replicated service: its instances
   branch,     // when: the value of the taken branch; dynamic: the units that its result names
   gathering,  // the event that answers GatherValue
   done,
@@ -70,10 +70,11 @@ enum class Branch : uint8_t { unknown, then_branch, else_branch };
 enum class KeyScope : uint8_t { none, shared, own };
 
 /// A task instance, the unit of scheduling. A task node has one unit, a when has one, a map has one
-/// for itself and one per instance. Kept small, because a run may have a million units.
+/// for itself and one per instance, and a service with replicas one for itself and one per replica.
+/// Kept small, because a run may have a million units.
 struct Unit {
   uint32_t node = 0;
-  int32_t instance = -1;  // index in the map, from 0; -1: the node's own unit
+  int32_t instance = -1;  // index in the map or of the replica, from 0; -1: the node's own unit
   UnitStatus status = UnitStatus::pending;
   Phase phase = Phase::waiting_for_dependencies;
   Branch branch = Branch::unknown;      // when: the branch it chose
@@ -82,7 +83,7 @@ struct Unit {
   bool resolved = false;                // the key is known
   bool forced = false;         // retry RUN TASK: ignore the cache once and replace its entry
   bool satisfied = false;      // consumers may start: it succeeded, or its service is ready
-  bool expanded = false;       // map, dynamic: its instances or calls are units of the run
+  bool expanded = false;       // its instances or calls are units of the run
   bool dropped = false;        // part of an expansion that a later one replaced
   bool gives_missing = false;  // failed or skipped, but satisfied: its result is flow.missing
   uint16_t requeues = 0;       // how often its next attempt was requeued before it began
@@ -130,6 +131,10 @@ struct UnitDetail {
   std::string wait_name;                               // name of that wait
   Time retry_at = 0;                                   // end of the backoff
   std::string url;                                     // of a ready service
+  bool was_ready = false;         // of a service: its newest attempt was ready,
+  Time ready_at = 0;              // from this time on
+  uint32_t restarts = 0;          // of a service: deaths since it was first ready
+  uint32_t deaths_in_row = 0;     // those of attempts that were not ready for kForgivenAfterMs
   UnitId computed_by = kNoNode;   // unit of this run that computes the same key
   std::vector<std::string> gpus;  // UUIDs of the GPUs of its newest attempt
   // Placement of ranks 1 and up of a gang's newest attempt. The unit itself names rank 0's.
@@ -250,7 +255,7 @@ struct Run {
   std::vector<UnitId> dynamic_units;    // the unit of each of these nodes
   Dependents dependents;
   std::vector<bool> is_consumed;  // per unit: the result is an input, or part of the run's result
-  std::map<UnitId, std::vector<UnitId>> instances;  // per expanded map, in order
+  std::map<UnitId, std::vector<UnitId>> instances;  // per expanded unit, in order
   std::map<UnitId, size_t> dynamic_of;  // dynamic unit -> its newest entry in `dynamics`
   std::map<SchedulingClass, UnitSet> ready;
   KeyTable computing;                      // keys whose holder serves this run only
@@ -260,7 +265,8 @@ struct Run {
   RunCounts counts;
   std::array<uint32_t, kPhases> phases{};  // number of units in each phase, without dropped ones
   uint32_t open_services = 0, services_up = 0;
-  uint32_t failed_units = 0;  // including maps and whens, without ignored failures
+  uint32_t open_replica_sets = 0;  // number of replicated services that have not ended
+  uint32_t failed_units = 0;       // including maps and whens, without ignored failures
   int32_t cpus_used_milli = 0;
   uint32_t number = 0;                   // of this run in State::computing; no order depends on it
   std::map<std::string, UnitId> tagged;  // by tagged_name: the units with a tag
@@ -347,8 +353,10 @@ struct State {
   Time at = 0;                          // time of that record; the scheduler's current time
   std::vector<WorkerState> workers{1};  // the first is the engine's own machine
   bool leads_workers = false;           // workers may join: requests may exceed today's capacity
-  uint32_t announced = 0;               // number of workers that will join in all
-  std::map<RunId, Run> runs;            // runs that are not archived
+  // The death of a service that was ready costs no retry. Not so in the records of older engines.
+  bool restarts_services = false;
+  uint32_t announced = 0;     // number of workers that will join in all
+  std::map<RunId, Run> runs;  // runs that are not archived
 
   // Derived fields.
   ClusterCapacity capacity;
@@ -378,7 +386,8 @@ void rebuild_derived(State& state);
 
 /// "`w1`", or "this machine" for the engine's own.
 std::string worker_text(const State& state, WorkerId worker);
-/// "train", "train#2[1]", "search/best". It never has a tag: it names steps, checkpoints and seeds.
+/// "train", "train#2[1]", "search/best", and "digits[0]" for the first replica of a service. It
+/// never has a tag: it names steps, checkpoints and seeds.
 std::string unit_name(const Run& run, UnitId unit);
 /// The unit's tag; "" if it has none.
 const std::string& tag_of(const Run& run, UnitId unit);
@@ -389,12 +398,20 @@ const TaskDef* def_of(const Run& run, UnitId unit);
 /// Whether counts and task lists include the unit: tasks, instances, and maps without instances
 /// yet.
 bool is_counted(const Run& run, UnitId unit);
+/// Whether the unit runs attempts of a service. The own unit of a replicated service does not.
 bool is_service(const Run& run, UnitId unit);
+/// Whether the unit is the own one of a service with more than one replica. Its replicas are its
+/// instances, and it is satisfied when the first of them is ready.
+bool is_replica_set(const Run& run, UnitId unit);
 /// Whether the unit failed and the run continues with flow.missing as its result.
 inline bool is_ignored(const Unit& unit) {
   return unit.gives_missing && unit.status == UnitStatus::failed;
 }
-/// The instances of an expanded map, in order.
+/// Whether the unit is a service that is ready.
+inline bool is_up(const Unit& unit) {
+  return unit.phase == Phase::running && unit.detail && !unit.detail->url.empty();
+}
+/// The instances of an expanded map, or the replicas of a service, in order.
 const std::vector<UnitId>& instances_of(const Run& run, UnitId map_unit);
 /// Whether the unit's result is an input of another node or part of the run's result.
 bool has_consumers(const Run& run, UnitId unit);

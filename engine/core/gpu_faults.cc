@@ -111,14 +111,20 @@ void Transition::end_gpu_holders(WorkerId at, const Gpu& gpu, const std::string&
   }
 }
 
+// A service that was ready does not fail its run: it waits for a GPU to be found again.
+bool Transition::is_unschedulable(const Run& run, UnitId unit) const {
+  const Unit& u = run.units[unit];
+  bool has_served = u.detail && u.detail->restarts > 0;
+  return !has_served && !failed_gpu_unsatisfiable_reason(state_, run, unit).empty();
+}
+
 // A ready unit that waited for a GPU may have no GPU left to wait for.
 void Transition::note_unschedulable() {
   for (auto& [id, run] : state_.runs) {
     if (run.phase_count(Phase::ready) == 0) continue;
     for (UnitId unit = 0; unit < run.units.size(); unit++) {
-      bool is_unschedulable = run.units[unit].phase == Phase::ready &&
-                              !failed_gpu_unsatisfiable_reason(state_, run, unit).empty();
-      if (is_unschedulable) unschedulable_.emplace_back(id, unit);
+      bool is_noted = run.units[unit].phase == Phase::ready && is_unschedulable(run, unit);
+      if (is_noted) unschedulable_.emplace_back(id, unit);
     }
   }
 }

@@ -68,9 +68,34 @@ bool has_literal_items(const TaskNode& node) {
          !node.detail().items.as_table().list.empty();
 }
 
+namespace {
+
+/// Of a service with more than one; else 0.
+uint32_t replicas_of(const Plan& plan, const TaskNode& node) {
+  if (node.kind != NodeKind::task) return 0;
+  const TaskDef& def = plan.defs[node.def];
+  return def.kind == TaskKind::service && def.service.replicas > 1 ? def.service.replicas : 0;
+}
+
+}  // namespace
+
+size_t instances_from_start(const Plan& plan, const TaskNode& node) {
+  if (has_literal_items(node)) return node.detail().items.as_table().list.size();
+  return replicas_of(plan, node);
+}
+
 bool is_map_unit(const Run& run, UnitId unit) {
   const Unit& u = run.units[unit];
   return u.instance < 0 && run.node(u.node).kind == NodeKind::map;
+}
+
+bool is_replica_set(const Run& run, UnitId unit) {
+  const Unit& u = run.units[unit];
+  return u.instance < 0 && replicas_of(*run.plan, run.node(u.node)) > 0;
+}
+
+bool may_have_instances(const Run& run, UnitId unit) {
+  return is_map_unit(run, unit) || is_replica_set(run, unit);
 }
 
 bool is_dynamic(const Run& run, UnitId unit) {
@@ -84,7 +109,8 @@ void EdgeReader::before(UnitId unit, std::vector<Edge>& out) {
   const Unit& u = run_.units[unit];
   const TaskNode& node = run_.node(u.node);
   bool literal = has_literal_items(node);
-  if (literal && is_map_unit(run_, unit)) return;  // waits for its instances only
+  bool waits_for_instances = u.instance < 0 && instances_from_start(*run_.plan, node) > 0;
+  if (waits_for_instances) return;
   if (node.kind == NodeKind::map && u.instance >= 0 && !literal) return;  // its map waited for all
   if (common_of_ != u.node) {
     common_of_ = u.node;
@@ -249,8 +275,10 @@ std::string shown_name(const Run& run, UnitId unit) {
 
 std::string unit_name(const Run& run, UnitId unit) {
   const Unit& u = run.units[unit];
-  const std::string& name = run.node(u.node).name;
-  return u.instance < 0 ? name : name + "[" + std::to_string(u.instance + 1) + "]";
+  const TaskNode& node = run.node(u.node);
+  if (u.instance < 0) return node.name;
+  int32_t first = node.kind == NodeKind::map ? 1 : 0;  // replicas count from 0
+  return node.name + "[" + std::to_string(u.instance + first) + "]";
 }
 
 const TaskDef* def_of(const Run& run, UnitId unit) {
@@ -259,9 +287,9 @@ const TaskDef* def_of(const Run& run, UnitId unit) {
 }
 
 bool is_service(const Run& run, UnitId unit) {
-  if (is_map_unit(run, unit)) return false;
   const TaskDef* def = def_of(run, unit);
-  return def != nullptr && def->kind == TaskKind::service;
+  bool is_of_service = def != nullptr && def->kind == TaskKind::service;
+  return is_of_service && !may_have_instances(run, unit);
 }
 
 bool is_counted(const Run& run, UnitId unit) {
@@ -269,7 +297,8 @@ bool is_counted(const Run& run, UnitId unit) {
   if (u.dropped) return false;
   const TaskNode& node = run.node(u.node);
   if (node.kind == NodeKind::when) return false;
-  return node.kind == NodeKind::task || u.instance >= 0 || !u.expanded;
+  if (u.instance >= 0 || !u.expanded) return true;
+  return !may_have_instances(run, unit);  // a dynamic task
 }
 
 const std::vector<UnitId>& instances_of(const Run& run, UnitId map_unit) {

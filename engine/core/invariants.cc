@@ -6,6 +6,7 @@
 
 #include "engine/core/gangs.hpp"
 #include "engine/core/graph.hpp"
+#include "engine/core/rollover.hpp"
 
 namespace flow::core {
 
@@ -19,6 +20,7 @@ class InvariantChecker {
     for (const auto& [id, run] : state_.runs) {
       check_units(run);
       check_run(run);
+      check_rollover(run);
     }
     check_workers();
     check_free_resources();
@@ -97,9 +99,22 @@ class InvariantChecker {
                    u.detail->waits.contains(u.detail->wait_name),
                place, "waits for a signal without a name");
       }
+      if (is_replica_set(run, unit)) check_replica_set(run, unit, place);
       if (u.phase == Phase::coalesced) check_coalesced(run, u, place);
       check_edges(run, unit, place);
     }
+  }
+
+  void check_replica_set(const Run& run, UnitId unit, const Place& place) {
+    const Unit& u = run.units[unit];
+    const std::vector<UnitId>& replicas = instances_of(run, unit);
+    expect(u.attempts == 0 && (u.phase == Phase::instances || u.phase == Phase::done), place,
+           "runs beside its replicas");
+    expect(replicas.size() == def_of(run, unit)->service.replicas, place,
+           "has more or fewer replicas than it asks for");
+    bool is_any_up =
+        std::ranges::any_of(replicas, [&](UnitId replica) { return is_up(run.units[replica]); });
+    expect(u.satisfied || !is_any_up, place, "a replica is ready, and its dependents wait");
   }
 
   void check_ranks(const Run& run, UnitId unit, const Place& place) {
@@ -153,7 +168,8 @@ class InvariantChecker {
       return;
     }
     if (run.status == RunStatus::serving) {
-      expect(run.has_result && run.open_units() == run.open_services, place, "serves too early");
+      uint32_t of_services = run.open_services + run.open_replica_sets;
+      expect(run.has_result && run.open_units() == of_services, place, "serves too early");
     }
     if (run.status == RunStatus::interrupted) {
       expect(run.stopping && run.phase_count(Phase::running) == 0, place, "interrupted but runs");
@@ -168,8 +184,37 @@ class InvariantChecker {
                      run.phase_count(Phase::running) + run.phase_count(Phase::signal) +
                      run.phase_count(Phase::backoff) + run.phase_count(Phase::gathering) +
                      (run.gathering ? 1 : 0);
-    expect(moves > 0, place, "it has open units, but none can make progress");
-    expect(run.phase_count(Phase::parked) == 0, place, "holds units back without stopping");
+    uint32_t held = 0;
+    for (UnitId service : run.services) held += is_held_back(run, service) ? 1 : 0;
+    expect(moves + held > 0, place, "it has open units, but none can make progress");
+    expect(run.phase_count(Phase::parked) == held, place, "holds units back without stopping");
+  }
+
+  void check_rollover(const Run& run) {
+    const Rollover& rollover = run.rollover;
+    Place place{run};
+    bool is_first = rollover.phase == RolloverPhase::none || is_final(run.status);
+    expect(is_first || (!run.name.empty() && !run.services.empty()), place,
+           "rolls over, but has no name or no service");
+    if (is_final(run.status)) return;
+    expect(rollover.step < step_count(canary_of(run)), place, "rolls over in a step too many");
+    bool is_under_way = core::is_under_way(rollover.phase);
+    expect(!is_under_way || run.status != RunStatus::serving, place,
+           "serves before its rollover is done");
+    uint32_t of_services = run.open_services + run.open_replica_sets;
+    bool has_ended_tasks = run.has_result && run.open_units() == of_services;
+    expect(!is_under_way || has_ended_tasks, place, "rolls over before its tasks have ended");
+    expect(rollover.reason.empty() || rollover.phase == RolloverPhase::reverting, place,
+           "has a reason to fail, but does not revert");
+    bool is_owner = rollover.phase == RolloverPhase::done;
+    if (!is_under_way && !is_owner) return;
+    for (const auto& [id, other] : state_.runs) {
+      if (&other == &run || other.name != run.name || is_final(other.status)) continue;
+      expect(!is_under_way || !core::is_under_way(other.rollover.phase), place,
+             "rolls over beside another rollover of its name");
+      expect(!is_owner || other.rollover.phase != RolloverPhase::done, place,
+             "has the traffic that another run of its name has");
+    }
   }
 
   void check_workers() {
@@ -229,6 +274,7 @@ class InvariantChecker {
       expect(again.dynamic_units == run.dynamic_units, place, "extra nodes differ");
       expect(again.open_services == run.open_services, place, "open services differ");
       expect(again.services_up == run.services_up, place, "services that are up differ");
+      expect(again.open_replica_sets == run.open_replica_sets, place, "replicated services differ");
       expect(again.failed_units == run.failed_units, place, "failed units differ");
       expect(without_dropped(again) == without_dropped(run), place, "tagged units differ");
       expect(again.cpus_used_milli == run.cpus_used_milli, place, "used slots differ");

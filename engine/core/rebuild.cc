@@ -86,7 +86,7 @@ void rebuild_instances(Run& run) {
     if (u.dropped) continue;
     if (u.instance >= 0) {
       run.instances[run.unit_of(u.node)].push_back(unit);
-    } else if (u.expanded && run.node(u.node).kind == NodeKind::map) {
+    } else if (u.expanded && may_have_instances(run, unit)) {
       run.instances[unit];
     }
   }
@@ -95,7 +95,7 @@ void rebuild_instances(Run& run) {
 void rebuild_counts(State& state, Run& run) {
   run.counts = {};
   run.phases = {};
-  run.open_services = run.services_up = run.failed_units = 0;
+  run.open_services = run.services_up = run.open_replica_sets = run.failed_units = 0;
   run.cpus_used_milli = 0;
   run.map_running.clear();
   run.signal_waiters.clear();
@@ -109,8 +109,9 @@ void rebuild_counts(State& state, Run& run) {
     if (is_service(run, unit)) {
       run.services.push_back(unit);
       if (!is_final(u.status)) run.open_services++;
-      if (u.phase == Phase::running && u.detail && !u.detail->url.empty()) run.services_up++;
+      if (is_up(u)) run.services_up++;
     }
+    if (is_replica_set(run, unit) && !is_final(u.status)) run.open_replica_sets++;
     if (u.phase == Phase::signal) run.signal_waiters[u.detail->waiting_for].insert(unit);
     if (u.phase == Phase::running) {
       for_each_rank(u, [&](WorkerId at, const auto&) {

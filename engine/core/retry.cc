@@ -1,10 +1,20 @@
 // Resume and retry: failed units get new attempts, or one task runs again with its dependents.
+#include <algorithm>
+
 #include "engine/core/mutants.hpp"
 #include "engine/core/transition.hpp"
 
 namespace flow::core {
 
 namespace {
+
+/// A resume starts a service at once.
+void forget_deaths(Unit& u) {
+  if (!u.detail || u.detail->deaths_in_row == 0) return;
+  auto detail = std::make_shared<UnitDetail>(*u.detail);
+  detail->deaths_in_row = 0;
+  u.detail = std::move(detail);
+}
 
 bool ended_by_failure(const Unit& u) {
   if (u.status == UnitStatus::failed || u.status == UnitStatus::cancelled) return true;
@@ -40,7 +50,7 @@ void Transition::on(const RetryRequested& event) {
       const Unit& u = r.units[unit];
       if (u.dropped || u.gives_missing || !ended_by_failure(u)) continue;
       Phase phase = Phase::waiting_for_dependencies;
-      if (u.expanded) phase = is_map_unit(r, unit) ? Phase::instances : Phase::branch;
+      if (u.expanded) phase = may_have_instances(r, unit) ? Phase::instances : Phase::branch;
       reset_unit(r, unit, phase, true);
     }
   }
@@ -49,12 +59,21 @@ void Transition::on(const RetryRequested& event) {
 
 // Called with the units in their new state and the derived fields out of date.
 void Transition::continue_run(Run& r) {
+  resume_rollover(r);
   r.stopping = r.stop_requested = r.cancelling = r.ending = r.gathering = r.has_result = false;
   r.result = Digest{};
   r.finished = 0;
   for (UnitId service : r.services) {
     Unit& u = r.units[service];
-    if (!is_final(u.status) && u.phase != Phase::running) u.satisfied = false;
+    if (is_final(u.status) || u.phase == Phase::running) continue;
+    u.satisfied = false;
+    forget_deaths(u);
+  }
+  for (const auto& [unit, instances] : r.instances) {
+    bool is_open_set = is_replica_set(r, unit) && !is_final(r.units[unit].status);
+    if (!is_open_set) continue;
+    r.units[unit].satisfied =
+        std::ranges::any_of(instances, [&](UnitId replica) { return r.units[replica].satisfied; });
   }
   rebuild_run(state_, r);
   attach(state_, r);
@@ -158,7 +177,7 @@ void Transition::drop(Run& run, UnitId unit) {
 
 // Drops the instances of a map or the calls of a dynamic task; a later expansion replaces them.
 void Transition::drop_expansion(Run& run, UnitId unit) {
-  if (is_map_unit(run, unit)) {
+  if (may_have_instances(run, unit)) {
     for (UnitId instance : std::vector<UnitId>(instances_of(run, unit))) drop(run, instance);
   } else {
     const DynamicCalls& calls = run.dynamics[run.dynamic_of.at(unit)];
@@ -227,10 +246,10 @@ void Transition::invalidate_downstream(Run& run, const std::vector<UnitId>& targ
   for (const auto& [unit, from_start] : whole) {
     const Unit& u = run.units[unit];
     if (u.dropped) continue;
-    bool is_map = is_map_unit(run, unit);
+    bool has_instances = may_have_instances(run, unit);
     if (from_start && u.expanded) drop_expansion(run, unit);
     Phase phase = Phase::waiting_for_dependencies;
-    if (!from_start) phase = is_map ? Phase::instances : Phase::branch;
+    if (!from_start) phase = has_instances ? Phase::instances : Phase::branch;
     reset_unit(run, unit, phase, false);
   }
 }

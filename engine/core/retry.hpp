@@ -26,4 +26,10 @@ constexpr uint32_t kLostMax = 3;
 /// Delay before the attempt after `failures` failures; jitter is a hash of run, unit and attempt.
 int64_t backoff_ms(const RetryPolicy& policy, uint32_t failures, const AttemptId& id);
 
+/// A service that was ready for this long before it died has no earlier deaths.
+constexpr Time kForgivenAfterMs = 5 * 60'000;
+/// Delay before a service that was ready starts again: 1 s, doubled by each death in a row, at most
+/// 60 s.
+int64_t restart_delay_ms(uint32_t deaths_in_row);
+
 }  // namespace flow::core

@@ -54,4 +54,11 @@ int64_t backoff_ms(const RetryPolicy& policy, uint32_t failures, const AttemptId
   return static_cast<int64_t>(std::min(delay, cap));
 }
 
+int64_t restart_delay_ms(uint32_t deaths_in_row) {
+  FLOW_CHECK(deaths_in_row >= 1);
+  constexpr int64_t kFirstMs = 1000, kMaxMs = 60'000;
+  constexpr uint32_t kDoublingsMax = 6;  // then it exceeds kMaxMs
+  return std::min(kFirstMs << std::min(deaths_in_row - 1, kDoublingsMax), kMaxMs);
+}
+
 }  // namespace flow::core

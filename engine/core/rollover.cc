@@ -1,10 +1,329 @@
-// The takeover of a name's traffic by a new version.
+// The takeover of a name's traffic by a new version. Until it is done, the version before keeps all
+// its replicas, and whatever happens ends with one version that has all the traffic.
+#include "engine/core/rollover.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
 #include "engine/core/transition.hpp"
 
 namespace flow::core {
 
-void Transition::on(const TrafficShifted& event) { touch(run(event.run)); }
+namespace {
 
-void Transition::on(const TrafficMeasured& event) { touch(run(event.run)); }
+/// Whether nothing asks the run to end.
+bool is_at_work(const Run& run) {
+  return !is_final(run.status) && !run.stopping && !run.cancelling && !run.ending;
+}
+
+/// An older timer of it may still fire.
+void forget(Rollover& rollover) {
+  uint32_t serial = rollover.serial;
+  rollover = {};
+  rollover.serial = serial;
+}
+
+bool is_all_up(const Run& run) { return run.services_up == run.open_services; }
+
+/// Why the new version does not pass the step, as a clause; "" if it does.
+std::string gate_problem(const CanarySpec& canary, const TrafficMeasured& measured) {
+  double errors = static_cast<double>(measured.errors);
+  double requests = static_cast<double>(measured.requests);
+  if (canary.max_error_rate >= 0 && errors > canary.max_error_rate * requests)
+    return fmt::format("{} of {} requests had errors, max_error_rate is {:g}", measured.errors,
+                       measured.requests, canary.max_error_rate);
+  if (canary.max_p99_us > 0 && measured.p99_us > canary.max_p99_us)
+    return fmt::format("the p99 of {} requests was {:g} ms, max_p99 is {:g} ms", measured.requests,
+                       static_cast<double>(measured.p99_us) / 1000,
+                       static_cast<double>(canary.max_p99_us) / 1000);
+  return "";
+}
+
+}  // namespace
+
+const CanarySpec& canary_of(const Run& run) {
+  static const CanarySpec kNone;
+  const CanarySpec* longest = &kNone;
+  for (UnitId service : run.services) {
+    const CanarySpec& canary = def_of(run, service)->service.canary;
+    if (canary.percents.size() > longest->percents.size()) longest = &canary;
+  }
+  return *longest;
+}
+
+uint32_t step_count(const CanarySpec& canary) {
+  return std::max<uint32_t>(1, static_cast<uint32_t>(canary.percents.size()));
+}
+
+uint32_t step_percent(const CanarySpec& canary, uint32_t step) {
+  return step < canary.percents.size() ? canary.percents[step] : 100;
+}
+
+bool is_held_back(const Run& run, UnitId unit) {
+  return run.rollover.phase == RolloverPhase::waiting && !run.stopping &&
+         run.units[unit].phase == Phase::parked && is_service(run, unit);
+}
+
+const char* phase_name(RolloverPhase phase) {
+  switch (phase) {
+    case RolloverPhase::none:
+      return "";
+    case RolloverPhase::waiting:
+      return "waiting";
+    case RolloverPhase::shifting:
+      return "shifting";
+    case RolloverPhase::observing:
+      return "observing";
+    case RolloverPhase::measuring:
+      return "measuring";
+    case RolloverPhase::reverting:
+      return "reverting";
+    case RolloverPhase::done:
+      return "done";
+  }
+  return "";
+}
+
+void Transition::on(const TrafficShifted& event) {
+  Run& r = run(event.run);
+  touch(r);
+  if (r.rollover.phase == RolloverPhase::reverting) return stop_services(r);
+  if (!previous_is_at_work(r)) return finish_rollover(r);
+  if (!event.error.empty()) return revert(r, event.error);
+  if (canary_of(r).percents.empty()) return finish_rollover(r);
+  observe(r);
+}
+
+void Transition::on(const TrafficMeasured& event) {
+  Run& r = run(event.run);
+  touch(r);
+  const CanarySpec& canary = canary_of(r);
+  if (!event.error.empty()) return revert(r, event.error);
+  if (event.requests < canary.min_requests) return observe(r);
+  std::string problem = gate_problem(canary, event);
+  if (!problem.empty()) return revert(r, problem);
+  if (r.rollover.step + 1 == step_count(canary)) return finish_rollover(r);
+  shift(r, r.rollover.step + 1);
+}
+
+void Transition::observed(Run& run) {
+  touch(run);
+  run.rollover.phase = RolloverPhase::measuring;
+  emit(MeasureTraffic{run.id, run.rollover.step});
+}
+
+// ---- steps
+
+void Transition::shift(Run& run, uint32_t step) {
+  Rollover& rollover = run.rollover;
+  rollover.phase = RolloverPhase::shifting;
+  rollover.step = step;
+  rollover.began = at_;
+  emit(ShiftTraffic{run.id, rollover.previous, step, step_percent(canary_of(run), step)});
+  emit(RunChanged{run.id});
+}
+
+void Transition::observe(Run& run) {
+  run.rollover.phase = RolloverPhase::observing;
+  emit(SetTimer{run.id, kNoNode, ++run.rollover.serial, at_ + canary_of(run).every_ms});
+}
+
+// The run fails with the reason once the version before has all the traffic.
+void Transition::revert(Run& run, const std::string& problem) {
+  Rollover& rollover = run.rollover;
+  const CanarySpec& canary = canary_of(run);
+  rollover.phase = RolloverPhase::reverting;
+  rollover.reason =
+      fmt::format("the {} at {}% failed: {}; the version before, {}, has all traffic again",
+                  canary.percents.empty() ? "rollover" : "canary",
+                  step_percent(canary, rollover.step), problem, rollover.previous);
+  emit(ShiftTraffic{run.id, rollover.previous, rollover.step, 0});
+  emit(RunChanged{run.id});
+}
+
+// The run ends or is interrupted: its rollover never was.
+void Transition::abandon_rollover(Run& run) {
+  emit(ShiftTraffic{run.id, run.rollover.previous, run.rollover.step, 0});
+  forget(run.rollover);
+}
+
+// The run has all traffic of its name; the version before drains and ends.
+void Transition::finish_rollover(Run& run) {
+  Rollover& rollover = run.rollover;
+  if (!is_all_up(run) && previous_is_at_work(run)) {  // again when they are up
+    abandon_rollover(run);
+    rollover.phase = RolloverPhase::waiting;
+    return;
+  }
+  rollover.phase = RolloverPhase::done;
+  rollover.reason.clear();
+  rollover.serial++;
+  for (auto& [id, other] : state_.runs) {
+    bool is_before =
+        &other != &run && other.name == run.name && !is_final(other.status) &&
+        (other.rollover.phase == RolloverPhase::done || other.status == RunStatus::serving);
+    if (!is_before) continue;
+    forget(other.rollover);
+    if (other.status != RunStatus::serving || !is_at_work(other)) continue;
+    touch(other);
+    stop_services(other);
+    propagate_skips();
+    update_run_status(other);
+  }
+}
+
+// ---- what begins, ends or changes a rollover
+
+// The run that has the name's traffic, or had it before it was interrupted.
+Run* Transition::owner_beside(const Run& run) {
+  Run* owner = nullptr;
+  for (auto& [id, other] : state_.runs) {
+    if (&other == &run || other.name != run.name || is_final(other.status)) continue;
+    bool is_owner =
+        other.rollover.phase == RolloverPhase::done || other.status == RunStatus::serving;
+    if (is_owner && (owner == nullptr || is_at_work(other) || !is_at_work(*owner))) owner = &other;
+  }
+  return owner;
+}
+
+bool Transition::previous_is_at_work(const Run& run) const {
+  auto previous = state_.runs.find(run.rollover.previous);
+  return previous != state_.runs.end() && is_at_work(previous->second);
+}
+
+bool Transition::has_other_rollover(const Run& run) const {
+  return std::ranges::any_of(state_.runs, [&](const auto& each) {
+    const Run& other = each.second;
+    return &other != &run && other.name == run.name && !is_final(other.status) &&
+           is_under_way(other.rollover.phase);
+  });
+}
+
+/// Whether the fronts may know another version.
+bool Transition::has_rivals(const Run& run) const {
+  return std::ranges::any_of(state_.runs, [&](const auto& each) {
+    const Run& other = each.second;
+    return &other != &run && other.name == run.name && !is_final(other.status) &&
+           !other.services.empty();
+  });
+}
+
+// Called when only services of the run are left and it has its result. Whether it serves: at once,
+// or when it has the traffic of its name.
+bool Transition::takes_over(Run& run) {
+  bool is_older = !state_.restarts_services;  // an engine's records from before rollovers
+  if (run.name.empty() || is_older || run.status == RunStatus::serving ||
+      run.rollover.phase == RolloverPhase::done)
+    return true;
+  if (is_under_way(run.rollover.phase)) return false;
+  Run* owner = owner_beside(run);
+  if (!has_rivals(run)) {  // the fronts may remember versions that have ended, and may be resumed
+    run.rollover.phase = RolloverPhase::done;
+    emit(ShiftTraffic{run.id, "", 0, 100});
+    return true;
+  }
+  bool owner_works = owner != nullptr && is_at_work(*owner);
+  bool waits = !is_all_up(run) || has_other_rollover(run) ||
+               (owner_works && owner->status != RunStatus::serving);
+  if (waits) {
+    run.rollover.phase = RolloverPhase::waiting;
+    return false;
+  }
+  run.rollover.previous = owner != nullptr ? owner->id : RunId();
+  shift(run, owner_works ? 0 : step_count(canary_of(run)) - 1);
+  return false;
+}
+
+// Called whenever the run or one of its name changed.
+void Transition::check_rollover(Run& run) {
+  if (!is_under_way(run.rollover.phase)) return;
+  bool is_reverted = run.rollover.phase == RolloverPhase::reverting && run.ending;
+  if (is_reverted) return;
+  if (!is_at_work(run)) return abandon_rollover(run);
+  if (previous_is_at_work(run)) return;
+  // No other version is left: this one, whatever its gate says.
+  uint32_t last = step_count(canary_of(run)) - 1;
+  bool has_all = run.rollover.step == last && run.rollover.phase != RolloverPhase::reverting;
+  if (has_all && run.rollover.phase != RolloverPhase::shifting) return finish_rollover(run);
+  if (has_all) return;
+  run.rollover.reason.clear();
+  shift(run, last);
+}
+
+// The services of a run that replaces the version before start when that one has ended, and that
+// one is stopped when nothing else of the run is left to do.
+bool Transition::must_hold_back(const Run& run, UnitId unit) {
+  if (run.name.empty() || run.rollover.phase == RolloverPhase::done || !is_service(run, unit) ||
+      !def_of(run, unit)->service.rolls_by_replacing)
+    return false;
+  const Run* owner = owner_beside(run);
+  return owner != nullptr && owner->status != RunStatus::interrupted;
+}
+
+void Transition::release_held_back(Run& run) {
+  bool holds =
+      std::ranges::any_of(run.services, [&](UnitId service) { return is_held_back(run, service); });
+  if (!holds || !is_at_work(run) || has_other_rollover(run)) return;
+  Run* owner = owner_beside(run);
+  if (owner != nullptr && owner->status != RunStatus::interrupted) {
+    uint32_t moves = run.phase_count(Phase::resolving) + run.phase_count(Phase::coalesced) +
+                     run.phase_count(Phase::sizing) + run.phase_count(Phase::ready) +
+                     run.phase_count(Phase::running) + run.phase_count(Phase::signal) +
+                     run.phase_count(Phase::backoff) + run.phase_count(Phase::gathering);
+    if (moves > run.services_up || owner->status != RunStatus::serving || !is_at_work(*owner))
+      return;
+    run.rollover.previous = owner->id;
+    emit(RunChanged{run.id});
+    touch(*owner);
+    stop_services(*owner);
+    propagate_skips();
+    update_run_status(*owner);
+    if (!is_final(owner->status)) return;
+  }
+  for (UnitId service : std::vector<UnitId>(run.services))
+    if (is_held_back(run, service)) emit_query(run, service);
+  run.rollover.phase = RolloverPhase::none;
+}
+
+// An engine starts: attempts of this machine are gone. What was under way begins again when both
+// versions are resumed; until then the fronts give all traffic to the version before. They may not
+// have been told how an earlier rollover ended.
+void Transition::interrupt_rollover(Run& run) {
+  if (run.name.empty()) return;
+  if (run.rollover.phase == RolloverPhase::done) {
+    emit(ShiftTraffic{run.id, "", 0, 100});
+  } else if (run.rollover.phase == RolloverPhase::reverting) {
+    run.ending = true;
+  } else {
+    forget(run.rollover);
+  }
+}
+
+// A run that ended, or lost its traffic while it was interrupted, is a new version of its name.
+void Transition::resume_rollover(Run& run) {
+  bool keeps = run.rollover.phase == RolloverPhase::done && !is_final(run.status) &&
+               owner_beside(run) == nullptr;
+  if (!keeps) forget(run.rollover);
+}
+
+// Runs of a name wait for each other.
+void Transition::review_rollovers() {
+  for (size_t i = 0; i < touched_.size(); i++) {
+    const Run& changed = run(touched_[i]);
+    if (changed.name.empty() || changed.services.empty()) continue;
+    release_held_back(run(touched_[i]));
+    for (auto& [id, other] : state_.runs) {
+      bool is_concerned =
+          &other != &changed && other.name == changed.name &&
+          (other.rollover.phase == RolloverPhase::waiting || is_under_way(other.rollover.phase));
+      if (!is_concerned) continue;
+      touch(other);
+      update_run_status(other);
+      release_held_back(other);
+      propagate_skips();
+    }
+  }
+}
 
 }  // namespace flow::core

@@ -33,14 +33,14 @@ void Transition::on(const RunSubmitted& event) {
   r.units.resize(nodes);
   for (uint32_t i = 0; i < nodes; i++) r.units[i].node = i;
   for (uint32_t i = 0; i < nodes; i++) {
-    const TaskNode& node = r.plan->nodes[i];
-    if (!has_literal_items(node)) continue;
+    size_t instances = instances_from_start(*r.plan, r.plan->nodes[i]);
+    if (instances == 0) continue;
     r.units[i].expanded = true;
     r.units[i].phase = Phase::instances;
     Unit instance;
     instance.node = i;
-    for (size_t item = 0; item < node.detail().items.as_table().list.size(); item++) {
-      instance.instance = static_cast<int32_t>(item);
+    for (size_t index = 0; index < instances; index++) {
+      instance.instance = static_cast<int32_t>(index);
       r.units.push_back(instance);
     }
   }
@@ -62,6 +62,7 @@ void Transition::on(const EngineStarted& event) {
                             {}, event.custom_resources};
   // Old records lack leads_workers; an engine without CPUs always had workers.
   state_.leads_workers = event.leads_workers || event.cpus_milli == 0;
+  state_.restarts_services = event.restarts_services;
   state_.announced = 0;
   state_.workers[0].failures.clear();
   state_.workers[0].aside_until = 0;
@@ -84,7 +85,8 @@ void Transition::on(const EngineStarted& event) {
       if (!u.detail) continue;
       UnitDetail detail = *u.detail;
       detail.url.clear();
-      detail.retry_at = 0;
+      detail.was_ready = false;
+      detail.retry_at = detail.ready_at = 0;
       u.detail = std::make_shared<const UnitDetail>(std::move(detail));
     }
   }
@@ -92,6 +94,7 @@ void Transition::on(const EngineStarted& event) {
   for (auto& [id, r] : state_.runs) {
     if (is_final(r.status)) continue;
     touch(r);
+    interrupt_rollover(r);
     if (is_winding_down(r)) cancel_open(r, "its run ended", false);
     if (r.ending) stop_services(r);
     if (r.phase_count(Phase::running) > 0) {
@@ -191,11 +194,13 @@ void Transition::propagate() {
     update_run_status(run(touched_[i]));
     propagate_skips();
   }
+  review_rollovers();
 }
 
 // Loops, because stopping the services may end the run immediately.
 void Transition::update_run_status(Run& r) {
   while (!is_final(r.status)) {
+    check_rollover(r);
     bool nothing_runs = r.phase_count(Phase::running) == 0;
     if (r.cancelling) {
       if (nothing_runs) end_run(r, RunStatus::cancelled);
@@ -211,7 +216,7 @@ void Transition::update_run_status(Run& r) {
       r.gathering = true;
       return emit(GatherValue{r.id, kNoNode});
     }
-    bool only_services = open == r.open_services;
+    bool only_services = open == r.open_services + r.open_replica_sets;
     bool failed = r.failed_units > 0;
     if (only_services && failed && !r.ending) {
       stop_services(r);
@@ -225,12 +230,12 @@ void Transition::update_run_status(Run& r) {
       if (nothing_runs && !asking) set_run_status(r, RunStatus::interrupted);
       return;
     }
-    if (only_services && (r.has_result || r.services_up == open)) {
+    if (only_services && (r.has_result || r.services_up == r.open_services)) {
       if (!r.has_result && !r.gathering) {
         r.gathering = true;
         emit(GatherValue{r.id, kNoNode});
       }
-      if (r.has_result) set_run_status(r, RunStatus::serving);
+      if (r.has_result) set_run_status(r, takes_over(r) ? RunStatus::serving : RunStatus::running);
       return;
     }
     uint32_t active = r.phase_count(Phase::resolving) + r.phase_count(Phase::sizing) +

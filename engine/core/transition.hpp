@@ -102,6 +102,8 @@ class Transition {
   /// Handles an attempt without a result: schedules another one if the budget allows it.
   void retry_or_fail(Run& run, UnitId unit, const Failure& failure, const Ending& ending);
   void fail_attempt(Run& run, UnitId unit, const Failure& failure, const Ending& ending);
+  /// Starts a service again whose attempt was ready. It costs no retry.
+  void restart_service(Run& run, UnitId unit, const Failure& failure, const Ending& ending);
   /// Spends one retry of the budget. Returns the number spent, or 0 if the budget is exhausted.
   uint32_t spend(UnitDetail& detail, const RetryPolicy& policy, Cause cause);
   /// Whether the unit kills the workers that run it; then sets its failure.
@@ -143,6 +145,25 @@ class Transition {
   void stop_services(Run& run);
   bool is_winding_down(const Run& run) const;  // no unit of it starts any more
 
+  // rollover.cc
+  void shift(Run& run, uint32_t step);
+  void observe(Run& run);
+  void observed(Run& run);  // the timer of its step fired
+  void revert(Run& run, const std::string& problem);
+  void abandon_rollover(Run& run);
+  void finish_rollover(Run& run);
+  Run* owner_beside(const Run& run);
+  bool previous_is_at_work(const Run& run) const;
+  bool has_other_rollover(const Run& run) const;
+  bool has_rivals(const Run& run) const;
+  bool takes_over(Run& run);
+  void check_rollover(Run& run);
+  bool must_hold_back(const Run& run, UnitId unit);
+  void release_held_back(Run& run);
+  void interrupt_rollover(Run& run);
+  void resume_rollover(Run& run);
+  void review_rollovers();
+
   // workers.cc
   struct LostAttempt {
     Run* run;
@@ -166,6 +187,7 @@ class Transition {
 
   // gpu_faults.cc
   void end_gpu_holders(WorkerId at, const Gpu& gpu, const std::string& fault);
+  bool is_unschedulable(const Run& run, UnitId unit) const;
   void note_unschedulable();
   void fail_unschedulable();
 

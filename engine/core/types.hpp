@@ -67,7 +67,8 @@ struct EngineStarted {
   int32_t cpus_milli = 0;
   int64_t memory_bytes = 0;
   ResourceQuantities custom_resources{};
-  bool leads_workers = false;  // workers may join
+  bool leads_workers = false;     // workers may join
+  bool restarts_services = true;  // see State
 };
 struct RunSubmitted {
   RunId run;

@@ -65,7 +65,7 @@ void Transition::leave(Run& run, UnitId unit) {
       u.expected_us = 0;
       UnitId map = limited_map_of(run, unit);
       if (map != kNoNode && --run.map_running[map] == 0) run.map_running.erase(map);
-      if (is_service(run, unit) && u.detail && !u.detail->url.empty()) {
+      if (is_service(run, unit) && is_up(u)) {
         run.services_up--;
         auto detail = copy_of(u);
         detail->url.clear();
@@ -136,14 +136,17 @@ void Transition::to_ready(Run& run, UnitId unit) {
                std::make_shared<const UnitDetail>(std::move(detail)));
   }
   if (run.stopping) return to_parked(run, unit);
+  if (must_hold_back(run, unit)) {
+    run.rollover.phase = RolloverPhase::waiting;
+    return to_parked(run, unit);
+  }
   if (needs_sizing(run, unit)) {
     move(run, unit, Phase::sizing, UnitStatus::pending);
     return emit(ComputeResources{run.id, unit});
   }
   move(run, unit, Phase::ready, UnitStatus::ready);
   enqueue_ready(state_, run, unit);
-  if (!failed_gpu_unsatisfiable_reason(state_, run, unit).empty())
-    unschedulable_.emplace_back(run.id, unit);
+  if (is_unschedulable(run, unit)) unschedulable_.emplace_back(run.id, unit);
 }
 
 // An attempt that was requeued, or held back while its run stopped, keeps its values.
@@ -230,6 +233,7 @@ void Transition::close(Run& run, UnitId unit, UnitStatus status) {
   if (u.started == 0) u.started = at_;
   u.waits_on = 0;
   if (is_service(run, unit)) run.open_services--;
+  if (is_replica_set(run, unit)) run.open_replica_sets--;
   move(run, unit, Phase::done, status);
 }
 
@@ -290,6 +294,7 @@ void Transition::complete_map(Run& run, UnitId map_unit) {
     int mine = rank(instance);
     if (mine > 0 && (worst == kNoNode || mine > rank(worst))) worst = instance;
   }
+  if (worst == kNoNode && is_replica_set(run, map_unit)) return succeed(run, map_unit, Digest{});
   if (worst == kNoNode) return to_gathering(run, map_unit);
   UnitStatus status = run.units[worst].status;
   UnitDetailPtr detail = run.units[worst].detail;
@@ -350,6 +355,7 @@ void Transition::append_instances(Run& run, UnitId map_unit, uint32_t count) {
     run.services.insert(run.services.end(), instances.begin(), instances.end());
     run.open_services += count;
   }
+  if (is_replica_set(run, map_unit)) run.open_replica_sets++;
   move(run, map_unit, Phase::instances, run.units[map_unit].status);
 }
 
@@ -359,7 +365,7 @@ void Transition::append_calls(Run& run, UnitId unit,
                               const Digest& digest) {
   size_t more = fragment->nodes.size();
   for (const TaskNode& node : fragment->nodes) {
-    if (has_literal_items(node)) more += node.detail().items.as_table().list.size();
+    more += instances_from_start(*run.plan, node);
   }
   if (!check_unit_limit(run, unit, more)) return;
   std::string conflict = tag_conflict(run, unit, *fragment);
@@ -388,9 +394,8 @@ void Transition::append_calls(Run& run, UnitId unit,
   }
   UnitId end_of_calls = static_cast<UnitId>(run.units.size());
   for (UnitId call = first; call < end_of_calls; call++) {
-    const TaskNode& node = run.node(run.units[call].node);
-    if (!has_literal_items(node)) continue;
-    append_instances(run, call, static_cast<uint32_t>(node.detail().items.as_table().list.size()));
+    size_t instances = instances_from_start(*run.plan, run.node(run.units[call].node));
+    if (instances > 0) append_instances(run, call, static_cast<uint32_t>(instances));
   }
   add_tagged(run, first);
   EdgeReader reader(run);

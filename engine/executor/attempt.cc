@@ -45,8 +45,8 @@ std::string checkpoint_folder(const wire::Start& start) {
 
 }  // namespace
 
-Attempt::Attempt(WorkerLink& link, BlobFiles& blobs, Checkpoints& checkpoints,
-                 const wire::Start& start, std::string state_dir)
+Attempt::Attempt(WorkerLink& link, BlobFiles& blobs, Checkpoints& checkpoints, wire::Start& start,
+                 std::string state_dir)
     : link_(link),
       blobs_(blobs),
       checkpoints_(checkpoints),
@@ -56,8 +56,12 @@ Attempt::Attempt(WorkerLink& link, BlobFiles& blobs, Checkpoints& checkpoints,
       secrets_({start.hide().begin(), start.hide().end()},
                {state_dir_, start.dir(), start.id().run()}) {
   process_environment().begin(environment_, own_environment());
-  auto commit = [&link, id = start.id()](const std::string& row,
-                                         const Checkpoints::Blobs& blobs_of_it) {
+  begin_checkpoints();
+}
+
+void Attempt::begin_checkpoints() {
+  auto commit = [&link = link_, id = start_.id()](const std::string& row,
+                                                  const Checkpoints::Blobs& blobs_of_it) {
     wire::FromExecutor message;
     *message.mutable_save()->mutable_id() = id;
     message.mutable_save()->set_value(row);
@@ -70,14 +74,26 @@ Attempt::Attempt(WorkerLink& link, BlobFiles& blobs, Checkpoints& checkpoints,
     link.send(message, true);
     return link.wait_saved_in_background(id, "");
   };
-  checkpoints_.begin(checkpoint_folder(start),
-                     fmt::format("{}-{}", start.id().epoch(), start.id().attempt()),
-                     start.has_checkpoint() ? start.checkpoint() : "", std::move(commit));
+  checkpoints_.begin(checkpoint_folder(start_),
+                     fmt::format("{}-{}", start_.id().epoch(), start_.id().attempt()),
+                     start_.has_checkpoint() ? start_.checkpoint() : "", std::move(commit));
 }
 
 Attempt::~Attempt() { process_environment().reset(); }
 
 void Attempt::begin() { began_us_ = monotonic_us(); }
+
+void Attempt::adopt(const wire::Start& order) {
+  *start_.mutable_id() = order.id();
+  start_.set_grace_ms(order.grace_ms());
+  start_.set_front_lease_ms(order.front_lease_ms());
+  start_.set_service_keys(order.service_keys());
+  *start_.mutable_hide() = order.hide();
+  start_.set_has_checkpoint(order.has_checkpoint());
+  start_.set_checkpoint(order.checkpoint());
+  checkpoints_.drop();
+  begin_checkpoints();
+}
 
 void Attempt::reach_outside() {
   keep_descriptors();

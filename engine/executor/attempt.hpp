@@ -19,13 +19,16 @@ namespace flow {
 
 class Attempt final : public AttemptHost {
  public:
-  Attempt(WorkerLink& link, BlobFiles& blobs, Checkpoints& checkpoints, const wire::Start& start,
+  Attempt(WorkerLink& link, BlobFiles& blobs, Checkpoints& checkpoints, wire::Start& start,
           std::string state_dir);
   ~Attempt() override;
   Attempt(const Attempt&) = delete;
   Attempt& operator=(const Attempt&) = delete;
   /// Starts the attempt's clock.
   void begin();
+  /// Continues as the attempt of this order, of the same task instance: its reports name that one
+  /// from now on. The scratch folder stays.
+  void adopt(const wire::Start& order);
 
   // AttemptHost
   void log(std::string_view text) override { log_stream(0, text); }
@@ -108,6 +111,7 @@ class Attempt final : public AttemptHost {
   void waiting(const std::string& signal, const std::string& name, int64_t timeout_ms);
 
  private:
+  void begin_checkpoints();
   /// Waits until no process of this attempt can write to `path`. Error if one still can at the end.
   Status wait_for_writers(const std::string& path);
   Status place_file(const std::string& source, const std::string& target, const Digest& digest,
@@ -166,7 +170,7 @@ class Attempt final : public AttemptHost {
   WorkerLink& link_;
   BlobFiles& blobs_;
   Checkpoints& checkpoints_;
-  const wire::Start& start_;
+  wire::Start& start_;
   std::string state_dir_;
   const std::shared_ptr<const std::map<std::string, std::string>> environment_;  // of its run
   wire::FromExecutor message_;
@@ -192,6 +196,8 @@ class Attempt final : public AttemptHost {
 /// Runs the command of a shell task to its end and reports. Each rank of a gang runs one; `gang` is
 /// null for an attempt with one rank.
 void run_shell(Attempt& attempt, const SlotFile& slot, const Value& args, class Gang* gang);
+/// Runs the server that a service's command starts until the attempt is asked to stop, and reports.
+void run_wrapped_server(Attempt& attempt, const SlotFile& slot, const Value& args);
 /// Serves until the attempt is asked to stop, and reports.
 void run_service(Attempt& attempt, ScriptVm& vm, const AttemptRequest& request);
 

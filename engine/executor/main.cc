@@ -153,7 +153,7 @@ bool leave_gang(Attempt& attempt, Gang* gang, AttemptOutcome& outcome) {
 }
 
 void run_attempt(WorkerLink& link, Scripts& scripts, BlobFiles& blobs, Checkpoints& checkpoints,
-                 const SlotFile& slot, const std::string& state_dir, const wire::Start& start) {
+                 const SlotFile& slot, const std::string& state_dir, wire::Start& start) {
   blobs.clear();
   for (const wire::Blob& blob : start.blobs()) {
     Digest digest;
@@ -166,6 +166,12 @@ void run_attempt(WorkerLink& link, Scripts& scripts, BlobFiles& blobs, Checkpoin
     wire::FromExecutor message;
     message.set_outside_cgroup(true);
     link.send(message, true);
+  }
+  bool is_wrapped = kind == TaskKind::service && !start.shell().command().empty();
+  if (is_wrapped) {
+    attempt.wait_durable();
+    attempt.begin();
+    return run_wrapped_server(attempt, slot, args);
   }
   if (kind == TaskKind::shell) {
     attempt.wait_durable();

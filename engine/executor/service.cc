@@ -1,11 +1,14 @@
-// The attempt of a service: an HTTP front, and one thread that calls the script.
+// The attempt of a service: a replica of its front. The main thread answers the front's batches.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "engine/executor/attempt.hpp"
+#include "engine/executor/replica_link.hpp"
+#include "engine/executor/service_lease.hpp"
 #include "engine/executor/service_options.hpp"
-#include "engine/serve/model_server.hpp"
 #include "engine/serve/predict_result.hpp"
 #include "engine/value/utf8.hpp"
 
@@ -19,6 +22,94 @@ constexpr int64_t kEndMs = 500;  // between the last response and the end of the
 
 /// The worker kills the attempt at the end of its grace.
 int64_t drain_ms_of(int64_t grace_ms) { return grace_ms - std::min(kEndMs, grace_ms / 4); }
+
+Result<Tensors> predict(Attempt& attempt, ScriptVm& vm, const Tensors& inputs) {
+  std::vector<std::pair<Value, Value>> fields;
+  for (const auto& [name, tensor] : inputs) fields.emplace_back(Value(name), Value(tensor));
+  auto result = vm.predict(Value::map(std::move(fields)));
+  if (!result.ok())
+    return Error{ErrorKind::task,
+                 cut_text(attempt.hidden(result.error().message), kPredictErrorMax)};
+  return tensors_by_name(*result, attempt.shown_task());
+}
+
+/// Answers the service's request of the option `warmup`, so that no client waits for what only the
+/// first call does.
+Status warm_up(Attempt& attempt, ScriptVm& vm, const std::vector<WarmupTensor>& warmup) {
+  if (warmup.empty()) return {};
+  Tensors inputs;
+  for (const WarmupTensor& from : warmup) {
+    Tensor& tensor = inputs[from.name];
+    if (!parse_dtype(from.dtype, tensor.dtype))
+      return internal_error(fmt::format("unknown type {} of the warm-up", from.dtype));
+    tensor.shape = from.shape;
+    tensor.data = std::make_shared<const std::string>(from.data);
+  }
+  auto outputs = predict(attempt, vm, inputs);
+  if (outputs.ok()) return {};
+  return user_error(fmt::format("`{}` failed to answer its `warmup` request: {}",
+                                attempt.shown_task(), outputs.error().message));
+}
+
+/// The attempt of a service while it serves.
+class Serving {
+ public:
+  Serving(Attempt& attempt, ScriptVm& vm, const ServiceAccess& access)
+      : attempt_(attempt), vm_(vm), replica_(options_of(access)) {
+    set_drain_time();
+    attempt_.link().set_on_stop([this] { replica_.leave(drain_ms_); });
+    if (attempt_.stopping()) replica_.leave(drain_ms_);
+  }
+  ~Serving() { attempt_.link().set_on_stop({}); }
+  Serving(const Serving&) = delete;
+  Serving& operator=(const Serving&) = delete;
+
+  /// Joins the front, and answers until the attempt is asked to stop.
+  Status run() {
+    FLOW_TRY(replica_.join());
+    ServiceLease lease(attempt_, [this] { replica_.wake(); });
+    is_ready_ = true;
+    attempt_.service_ready(url_);
+    return replica_.serve([this](const Tensors& inputs) { return predict(attempt_, vm_, inputs); },
+                          [&] {
+                            if (auto order = attempt_.link().take_adoption()) adopt(*order, lease);
+                          });
+  }
+
+ private:
+  ReplicaOptions options_of(const ServiceAccess& access) {
+    ReplicaOptions options;
+    options.folder = attempt_.start().front();
+    options.join = join_of(attempt_.start(), access);
+    options.on_url = [this](const std::string& url) {
+      url_ = url;
+      if (is_ready_) attempt_.service_ready(url_);
+    };
+    options.log = [this](const std::string& line) { attempt_.log(line); };
+    return options;
+  }
+
+  void set_drain_time() { drain_ms_ = drain_ms_of(attempt_.start().grace_ms()); }
+
+  void adopt(const wire::Start& order, ServiceLease& lease) {
+    attempt_.adopt(order);
+    set_drain_time();
+    lease.renew();
+    // The keys are those of the process that resumes the run.
+    if (auto access = read_service_access(attempt_.start()); access.ok()) {
+      attempt_.hide(access->keys);
+      replica_.renew(join_of(attempt_.start(), *access));
+    }
+    attempt_.service_ready(url_);
+  }
+
+  Attempt& attempt_;
+  ScriptVm& vm_;
+  std::string url_;
+  bool is_ready_ = false;
+  std::atomic<int64_t> drain_ms_ = 0;  // also read by the thread that receives the stop
+  ReplicaLink replica_;
+};
 
 }  // namespace
 
@@ -44,34 +135,17 @@ void run_service(Attempt& attempt, ScriptVm& vm, const AttemptRequest& request) 
                         "");
   }
   if (outcome.kind != AttemptOutcome::Kind::succeeded) return attempt.fail(outcome);
-  ServiceOptions options;
-  options.name = start.task_name();
-  set_service_options(*access, options);
-  if (start.request_timeout_ms() > 0) options.request_timeout_ms = start.request_timeout_ms();
-  options.drain_ms = drain_ms_of(start.grace_ms());
-  options.log = [&attempt](const std::string& line) { attempt.log(line); };
-  auto server = ModelServer::open(options);
-  if (!server.ok()) {
-    vm.end_service();
-    attempt.fail(core::Cause::user_error,
-                 fmt::format("{}: {}", start.shell().defined_at(), server.error().message), "");
-    return;
-  }
-  attempt.service_ready((*server)->url());
-  (*server)->run(
-      [&](const Tensors& inputs) -> Result<Tensors> {
-        std::vector<std::pair<Value, Value>> fields;
-        for (const auto& [name, tensor] : inputs) fields.emplace_back(Value(name), Value(tensor));
-        auto result = vm.predict(Value::map(std::move(fields)));
-        if (!result.ok())
-          return Error{ErrorKind::task,
-                       cut_text(attempt.hidden(result.error().message), kPredictErrorMax)};
-        return tensors_by_name(*result, attempt.shown_task());
-      },
-      [&attempt] { return attempt.stopping(); });
+  Status served = warm_up(attempt, vm, access->spec.warmup);
+  if (served.ok()) served = Serving(attempt, vm, *access).run();
+  bool has_failed = !served.ok() && served.error().kind != ErrorKind::interrupted;
   bool are_checkpoints_done = attempt.close_checkpoints(AttemptOutcome::Kind::stopped);
   vm.end_service();
-  if (are_checkpoints_done) attempt.stopped();
+  if (!are_checkpoints_done) return;
+  if (!has_failed) return attempt.stopped();
+  core::Cause cause =
+      served.error().kind == ErrorKind::user ? core::Cause::user_error : core::Cause::staging;
+  attempt.fail(cause, fmt::format("{}: {}", start.shell().defined_at(), served.error().message),
+               "");
 }
 
 }  // namespace flow

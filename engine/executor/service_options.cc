@@ -1,5 +1,7 @@
 #include "engine/executor/service_options.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "engine/plan/plan.hpp"
@@ -23,19 +25,22 @@ Result<ServiceAccess> read_service_access(const wire::Start& start) {
   return access;
 }
 
-void set_service_options(const ServiceAccess& access, ServiceOptions& options) {
-  const ServiceSpec& spec = access.spec;
-  if (!spec.address.empty()) options.address = spec.address;
-  options.port = spec.port;
-  if (!spec.tls.is_empty())
-    options.tls = TlsFiles{spec.tls.certificate, spec.tls.key, spec.tls.clients};
-  options.keys = access.keys;
-  options.hosts = spec.hosts;
-  options.queue = spec.queue_max;
-  options.inputs = spec.inputs;
-  options.outputs = spec.outputs;
-  options.batch_max = spec.batch_max;
-  options.batch_wait_us = spec.batch_wait_us;
+front::Join join_of(const wire::Start& start, const ServiceAccess& access) {
+  front::Join join;
+  join.set_version(start.id().run());
+  join.set_replica(start.task());
+  join.set_pid(::getpid());
+  join.set_model(start.task_name());
+  join.set_service(start.service());
+  join.set_port(access.spec.port);
+  join.set_batch_max(access.spec.batch_max);
+  join.set_batch_wait_us(access.spec.batch_wait_us);
+  join.set_request_timeout_ms(start.request_timeout_ms());
+  for (const std::string& key : access.keys) join.add_keys(key);
+  std::string gpus;
+  for (const std::string& uuid : start.gpus()) gpus += (gpus.empty() ? "" : ",") + uuid;
+  join.set_gpus(gpus);
+  return join;
 }
 
 }  // namespace flow

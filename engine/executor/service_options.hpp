@@ -1,11 +1,11 @@
-// The options of a service as its server takes them, with its keys.
+// The options of a service as its replica gives them to the front, with its keys.
 #pragma once
 #include <string>
 #include <vector>
 
 #include "engine/plan/service_spec.hpp"
 #include "engine/protocol/executor.pb.h"
-#include "engine/serve/model_server.hpp"
+#include "engine/protocol/front.pb.h"
 #include "flow/result.hpp"
 
 namespace flow {
@@ -19,7 +19,7 @@ struct ServiceAccess {
 /// asks for keys has none: it must not serve.
 Result<ServiceAccess> read_service_access(const wire::Start& start);
 
-/// Sets the options of the server that the script gives.
-void set_service_options(const ServiceAccess& access, ServiceOptions& options);
+/// The message with which the order's replica joins its front.
+front::Join join_of(const wire::Start& start, const ServiceAccess& access);
 
 }  // namespace flow

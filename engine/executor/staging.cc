@@ -28,8 +28,8 @@ namespace {
 /// A Lua task knows its inputs by their paths only: all other names in ctx.dir belong to it.
 constexpr const char* kHiddenInputs = ".flow-inputs";
 
-bool is_shell(const wire::Start& start) {
-  return static_cast<TaskKind>(start.kind()) == TaskKind::shell;
+bool runs_command(const wire::Start& start) {
+  return static_cast<TaskKind>(start.kind()) == TaskKind::shell || !start.shell().command().empty();
 }
 
 Error failed(const char* what, const std::string& path) { return system_error(what, path, errno); }
@@ -91,7 +91,7 @@ Result<std::string> Attempt::file_path(const File& file) {
 }
 
 std::string Attempt::inputs_folder() const {
-  return start_.dir() + "/" + (is_shell(start_) ? "inputs" : kHiddenInputs);
+  return start_.dir() + "/" + (runs_command(start_) ? "inputs" : kHiddenInputs);
 }
 
 std::optional<Attempt::FileStamp> Attempt::stamp_of(const std::string& path) {
@@ -185,7 +185,7 @@ Result<std::string> Attempt::stage(const File& file, bool copy) {
   FLOW_TRY(make_dirs(fs::path(path).parent_path().string()));
   if (!file.origin.empty()) origins_.insert(file.origin);
   // Small blobs from the order are written here. A command may list `inputs`.
-  std::string content = (is_shell(start_) ? start_.dir() : inputs_folder()) + "/.content";
+  std::string content = (runs_command(start_) ? start_.dir() : inputs_folder()) + "/.content";
   auto place_content = [&](const Digest& digest, const std::string& origin,
                            const std::string& target, bool executable) -> Status {
     if (!origin.empty()) return place_file(origin, target, digest, false, executable, copy);

@@ -1,6 +1,7 @@
 // The executor's side of its connection to the worker.
 #include "engine/executor/worker_link.hpp"
 
+#include <fcntl.h>
 #include <linux/sockios.h>
 #include <poll.h>
 #include <sched.h>
@@ -76,9 +77,15 @@ bool WorkerLink::read_once(std::unique_lock<std::mutex>& lock, ReadingThread rea
     if (broken) end();
   }
   bool again = failed == EINTR || failed == EAGAIN;
-  if (got <= 0 && !again) end();
+  bool is_closed = got <= 0 && !again;
+  if (is_closed && !outlives_worker()) end();
   lock.lock();
   reader_ = before;
+  if (is_closed) {
+    is_lost_ = true;
+    changed_.notify_all();
+    saved_changed_.notify_all();
+  }
   for (wire::ToExecutor& message : messages) handle(message);
   return !again;
 }
@@ -120,6 +127,10 @@ void WorkerLink::read_in_background(std::unique_lock<std::mutex>& lock) {
   uint64_t number = current_number_;
   reader_ = ReadingThread::background;
   while (current_number_ == number && !is_main_waiting_) {
+    if (is_lost_) {
+      reconnect(lock);
+      continue;
+    }
     lock.unlock();
     pollfd wire{kWireDescriptor, POLLIN, 0};
     ::poll(&wire, 1, static_cast<int>(kTick.count()));
@@ -129,6 +140,28 @@ void WorkerLink::read_in_background(std::unique_lock<std::mutex>& lock) {
   }
   reader_ = ReadingThread::none;
   changed_.notify_all();
+}
+
+void WorkerLink::reconnect(std::unique_lock<std::mutex>& lock) {
+  auto connect = on_lost_;
+  int64_t grace_ms = lost_grace_ms_;
+  lock.unlock();
+  int descriptor = connect && !stopping_ ? connect() : -1;
+  lock.lock();
+  if (descriptor < 0) {
+    stopping_ = true;
+    if (on_stop_) on_stop_();
+    lock.unlock();
+    std::this_thread::sleep_for(std::chrono::milliseconds(grace_ms));
+    end();  // next() does it when the attempt stops earlier
+  }
+  std::lock_guard sending(send_mutex_);
+  ::dup3(descriptor, kWireDescriptor, O_CLOEXEC);
+  ::close(descriptor);
+  cutter_ = {};
+  out_.clear();
+  released_ = 0;  // the other engine numbers its commits from 1
+  is_lost_ = false;
 }
 
 void WorkerLink::handle(wire::ToExecutor& message) {
@@ -145,11 +178,11 @@ void WorkerLink::handle(wire::ToExecutor& message) {
       break;
     }
     case wire::ToExecutor::kStart:
-      burst_++;
-      queue_.push_back({std::move(*message.mutable_start()), ++received_});
+      handle_start(*message.mutable_start());
       break;
     case wire::ToExecutor::kRelease:
       released_ = std::max(released_, message.release().commit());
+      announce_adoption();
       break;
     case wire::ToExecutor::kStop:
       handle_stop(message.stop());
@@ -178,6 +211,28 @@ void WorkerLink::handle(wire::ToExecutor& message) {
   if (is_main_waiting_) changed_.notify_all();
 }
 
+void WorkerLink::handle_start(wire::Start& start) {
+  bool continues = start.adopts() && outlives_ && !stopping_ &&
+                   start.id().run() == current_.run() && start.id().unit() == current_.unit();
+  if (continues) {
+    current_ = start.id();
+    adoption_ = std::move(start);
+    return announce_adoption();
+  }
+  burst_++;
+  queue_.push_back({std::move(start), ++received_});
+}
+
+void WorkerLink::announce_adoption() {
+  if (adoption_ && adoption_->commit() <= released_ && on_adopted_) on_adopted_();
+}
+
+std::optional<wire::Start> WorkerLink::take_adoption() {
+  std::lock_guard lock(mutex_);
+  if (!adoption_ || adoption_->commit() > released_) return std::nullopt;
+  return std::exchange(adoption_, std::nullopt);
+}
+
 void WorkerLink::handle_stop(const wire::Stop& stop) {
   if (same_attempt(stop.id(), current_)) {
     stopping_ = true;
@@ -203,6 +258,7 @@ void WorkerLink::handle_stop(const wire::Stop& stop) {
 
 wire::Start WorkerLink::next() {
   std::unique_lock lock(mutex_);
+  if (is_lost_) end();
   current_ = {};
   current_number_ = 0;
   saved_changed_.notify_all();
@@ -258,17 +314,21 @@ void WorkerLink::spin_until(std::unique_lock<std::mutex>& lock, int64_t us_max,
 void WorkerLink::send(const wire::FromExecutor& message, bool now) {
   std::lock_guard lock(send_mutex_);
   if (ended_) wait_for_exit();
+  if (is_lost_) return;
   append_frame(out_, message);
   if (!now && out_.size() < kBufferMax) return;
-  if (!write_fully(kWireDescriptor, out_)) end();
-  out_.clear();
+  write_out();
 }
 
 void WorkerLink::flush() {
   std::lock_guard lock(send_mutex_);
   if (ended_) wait_for_exit();
-  if (out_.empty()) return;
-  if (!write_fully(kWireDescriptor, out_)) end();
+  if (!out_.empty()) write_out();
+}
+
+// The reading thread finds a broken connection too.
+void WorkerLink::write_out() {
+  if (!write_fully(kWireDescriptor, out_) && !outlives_worker()) end();
   out_.clear();
 }
 
@@ -281,6 +341,18 @@ void WorkerLink::wait_until_received() {
 void WorkerLink::set_on_stop(std::function<void()> callback) {
   std::lock_guard lock(mutex_);
   on_stop_ = std::move(callback);
+}
+
+void WorkerLink::set_on_lost(std::function<int()> reconnect, int64_t grace_ms) {
+  std::lock_guard lock(mutex_);
+  outlives_ = static_cast<bool>(reconnect);
+  on_lost_ = std::move(reconnect);
+  lost_grace_ms_ = grace_ms;
+}
+
+void WorkerLink::set_on_adopted(std::function<void()> callback) {
+  std::lock_guard lock(mutex_);
+  on_adopted_ = std::move(callback);
 }
 
 void WorkerLink::set_on_kill_after_flush(std::function<void(const wire::AttemptName&)> callback) {
@@ -300,9 +372,10 @@ void WorkerLink::forget_saved(const std::string& name) {
 
 bool WorkerLink::wait_saved(const std::string& name) {
   std::unique_lock lock(mutex_);
-  while (!saved_.contains(name)) wait_message(lock);
-  bool ok = saved_[name];
-  saved_.erase(name);
+  while (!saved_.contains(name) && !is_lost_) wait_message(lock);
+  auto answer = saved_.find(name);
+  bool ok = answer != saved_.end() && answer->second;
+  if (answer != saved_.end()) saved_.erase(answer);
   return ok;
 }
 
@@ -322,10 +395,12 @@ std::optional<std::vector<std::string>> WorkerLink::wait_peers(int64_t limit_ms)
 
 bool WorkerLink::wait_saved_in_background(const wire::AttemptName& id, const std::string& name) {
   std::unique_lock lock(mutex_);
-  saved_changed_.wait(lock, [&] { return saved_.contains(name) || !same_attempt(id, current_); });
+  saved_changed_.wait(
+      lock, [&] { return saved_.contains(name) || is_lost_ || !same_attempt(id, current_); });
   auto ack = saved_.find(name);
-  bool ok = same_attempt(id, current_) && ack->second;
-  if (same_attempt(id, current_)) saved_.erase(ack);
+  if (ack == saved_.end() || !same_attempt(id, current_)) return false;
+  bool ok = ack->second;
+  saved_.erase(ack);
   return ok;
 }
 

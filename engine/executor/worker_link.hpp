@@ -54,6 +54,16 @@ class WorkerLink {
   void set_on_kill_after_flush(std::function<void(const wire::AttemptName&)> callback);
   /// Sets the callback for stop commands, until it is replaced. It runs on the reading thread.
   void set_on_stop(std::function<void()> callback);
+  /// While `reconnect` is set, the attempt outlives the worker: if the connection breaks before the
+  /// attempt was asked to stop, the reading thread calls it for the descriptor of a connection to
+  /// another worker. With -1, or if the attempt stops already, the process ends when it has
+  /// stopped, or `grace_ms` later. After a stop that is not gentle it ends at once.
+  void set_on_lost(std::function<int()> reconnect, int64_t grace_ms = 0);
+  /// Sets the callback for an order of another worker that continues the current attempt. It runs
+  /// on the reading thread when the start of the order's attempt is durable.
+  void set_on_adopted(std::function<void()> callback);
+  /// The newest order of that kind, once.
+  std::optional<wire::Start> take_adoption();
   /// Whether the attempt must end, and was not only asked to stop.
   bool terminated() const { return terminated_.load(std::memory_order_relaxed); }
   /// Sets the process group that is killed with this attempt; 0: none.
@@ -80,7 +90,14 @@ class WorkerLink {
   /// set.
   bool read_once(std::unique_lock<std::mutex>& lock, ReadingThread reader, bool block);
   void handle(wire::ToExecutor& message);
+  void handle_start(wire::Start& start);
   void handle_stop(const wire::Stop& stop);
+  /// Calls on_adopted_ if there is an order whose start is durable.
+  void announce_adoption();
+  bool outlives_worker() const { return outlives_ && !terminated_; }
+  /// The connection is lost: waits for another one, or ends.
+  void reconnect(std::unique_lock<std::mutex>& lock);
+  void write_out();
   [[noreturn]] void end();
 
   std::mutex mutex_;
@@ -104,8 +121,13 @@ class WorkerLink {
   std::vector<std::string> peers_;  // of the current attempt's gang; empty: not received yet
   std::condition_variable saved_changed_;
   std::function<void(const wire::AttemptName&)> on_kill_after_flush_;
-  std::function<void()> on_stop_;
+  std::function<void()> on_stop_, on_adopted_;
+  std::function<int()> on_lost_;
+  int64_t lost_grace_ms_ = 0;
+  std::optional<wire::Start> adoption_;
   std::atomic<bool> stopping_{false}, terminated_{false}, ended_{false};
+  std::atomic<bool> outlives_{false};  // on_lost_ is set
+  std::atomic<bool> is_lost_{false};   // there is no connection; messages are dropped
   std::atomic<int> group_{0};
 
   bool is_background_asleep_ = false;

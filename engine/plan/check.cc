@@ -8,6 +8,7 @@
 #include "engine/plan/plan.hpp"
 #include "engine/plan/values.hpp"
 #include "engine/plan/worker_selector.hpp"
+#include "engine/plan/wrapped_server.hpp"
 #include "flow/collective.hpp"
 
 namespace flow {
@@ -121,9 +122,9 @@ class PlanChecker {
 
   void environment(const TaskDef& def) {
     const CommandEnvironment& environment = def.shell.environment;
-    if (def.kind != TaskKind::shell)
+    if (def.kind != TaskKind::shell && def.shell.command.empty())
       problem(where(def),
-              "runs no command: only flow.shell has `before`, `modules`, `venv`, `conda` and "
+              "runs no command: only tasks with one have `before`, `modules`, `venv`, `conda` and "
               "`container`");
     bool is_of_machine = !environment.modules.empty() || !environment.venv.source.empty() ||
                          !environment.conda.source.empty();
@@ -135,6 +136,7 @@ class PlanChecker {
 
   void service(const TaskDef& def) {
     std::string why = service_problem(def.service);
+    if (why.empty()) why = wrapped_server_problem(def.service, !def.shell.command.empty());
     if (!why.empty()) problem(where(def), std::move(why));
   }
 
@@ -180,9 +182,12 @@ class PlanChecker {
 
   void indices(uint32_t index) {
     const TaskNode& node = plan_.nodes[index];
-    if (node.kind != NodeKind::when && node.def >= plan_.defs.size())
+    if (node.kind != NodeKind::when && node.def >= plan_.defs.size()) {
       problem(where(node),
               fmt::format("is a call of task {}, and there are {}", node.def, plan_.defs.size()));
+    } else if (node.kind == NodeKind::map) {
+      map_of_service(node);
+    }
     for_each_value(node, [&](const Value& value) {
       if (!refs_within(value)) problem(where(node), "takes a handle to no node");
     });
@@ -191,6 +196,15 @@ class PlanChecker {
     if (node.guard.when == kNoNode) return;
     if (!within(node.guard.when) || plan_.nodes[node.guard.when].kind != NodeKind::when)
       problem(where(node), "is in the branch of a node that is not a flow.when");
+  }
+
+  void map_of_service(const TaskNode& node) {
+    const TaskDef& def = plan_.defs[node.def];
+    if (def.kind != TaskKind::service || def.service.replicas <= 1) return;
+    problem(where(node),
+            fmt::format("is a flow.map of a service with `replicas = {}`: a service is called "
+                        "once, and its replicas answer the same requests; call it without flow.map",
+                        def.service.replicas));
   }
 
   // ---- cycles

@@ -361,9 +361,9 @@ void service_life(IO& io, like<IO, ServiceSpec>& service) {
   auto& canary = service.canary;
   auto& wrapped = service.wrapped;
   fields(io, service.replicas, service.is_idempotent, service.rolls_by_replacing,
-         service.drain_delay_ms, service.is_padded, canary.percents, canary.every_ms,
-         canary.max_error_rate, canary.max_p99_us, canary.min_requests, canary.gate, service.warmup,
-         wrapped.ready, wrapped.health, wrapped.start_timeout_ms);
+         service.drain_delay_ms, service.is_padded, service.grpc_port, canary.percents,
+         canary.every_ms, canary.max_error_rate, canary.max_p99_us, canary.min_requests,
+         canary.gate, service.warmup, wrapped.ready, wrapped.health, wrapped.start_timeout_ms);
 }
 
 template <typename IO>
@@ -544,28 +544,26 @@ void environments(PlanReader& io, std::vector<TaskDef>& defs) {
   });
 }
 
-// The spec with the fields of service_life() only.
-ServiceSpec life_of(const ServiceSpec& service) {
-  ServiceSpec life;
-  life.replicas = service.replicas;
-  life.is_idempotent = service.is_idempotent;
-  life.rolls_by_replacing = service.rolls_by_replacing;
-  life.drain_delay_ms = service.drain_delay_ms;
-  life.is_padded = service.is_padded;
-  life.canary = service.canary;
-  life.warmup = service.warmup;
-  life.wrapped = service.wrapped;
-  return life;
+// The fields of service_life() are those of `from`, the others those of `to`.
+ServiceSpec with_life(ServiceSpec to, const ServiceSpec& from) {
+  to.replicas = from.replicas;
+  to.is_idempotent = from.is_idempotent;
+  to.rolls_by_replacing = from.rolls_by_replacing;
+  to.drain_delay_ms = from.drain_delay_ms;
+  to.is_padded = from.is_padded;
+  to.canary = from.canary;
+  to.warmup = from.warmup;
+  to.wrapped = from.wrapped;
+  return to;
 }
-
-bool has_service_life(const TaskDef& def) { return life_of(def.service) != ServiceSpec{}; }
-
+bool has_service_life(const TaskDef& def) { return with_life({}, def.service) != ServiceSpec{}; }
 bool has_service_options(const TaskDef& def) {
-  ServiceSpec plain = life_of(def.service);
-  plain.port = def.service.port;
-  plain.batch_max = def.service.batch_max;
-  plain.batch_wait_us = def.service.batch_wait_us;
-  return def.service != plain;
+  ServiceSpec options = with_life(def.service, {});
+  const ServiceSpec defaults;
+  options.port = defaults.port;
+  options.batch_max = defaults.batch_max;
+  options.batch_wait_us = defaults.batch_wait_us;
+  return options != defaults;
 }
 
 void services(PlanWriter& io, const std::vector<TaskDef>& defs) {

@@ -2,17 +2,20 @@
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <functional>
 
 #include "engine/value/utf8.hpp"
+#include "engine/value/value_blobs.hpp"
 
 namespace flow {
 
 namespace {
 
 constexpr size_t kHostNameMax = 253, kHostLabelMax = 63;
+constexpr uint32_t kAllTraffic = 100;  // percent
 
 /// The address in its shortest form, an IPv4 address also if it is written as one of IPv6; "" if
 /// the text is not an address.
@@ -89,6 +92,90 @@ std::string tensors_problem(const char* option, const std::vector<TensorSpec>& t
   return is_sorted ? "" : fmt::format("has `{}` that are not sorted by name", option);
 }
 
+std::string canary_problem(const CanarySpec& canary) {
+  const std::vector<uint32_t>& percents = canary.percents;
+  bool rises = percents.empty() ||
+               (percents.front() >= 1 && percents.back() == kAllTraffic &&
+                std::ranges::adjacent_find(percents, std::greater_equal<>()) == percents.end());
+  if (!rises) return "has a `canary` whose percents do not rise to 100";
+  bool is_limit = canary.max_error_rate == CanarySpec().max_error_rate ||
+                  (canary.max_error_rate >= 0 && canary.max_error_rate <= 1);
+  bool is_sound =
+      is_limit && canary.every_ms >= 1 && canary.max_p99_us >= 0 && canary.min_requests >= 1;
+  if (!is_sound) return "has a `canary` with a limit that is not valid";
+  return canary.gate.empty() ? "" : "has a `canary` with a `gate`, which is not available yet";
+}
+
+/// The datatype of the tensors that `predict` gets for it: "f32" for FP32.
+DType dtype_of(std::string_view datatype) {
+  std::string wider = wider_datatype(datatype);
+  if (!wider.empty()) datatype = wider;
+  if (datatype == "BOOL") return DType::boolean;
+  if (datatype == "UINT8") return DType::u8;
+  if (datatype == "INT32") return DType::i32;
+  if (datatype == "INT64") return DType::i64;
+  if (datatype == "FP16") return DType::f16;
+  if (datatype == "BF16") return DType::bf16;
+  return datatype == "FP64" ? DType::f64 : DType::f32;
+}
+
+bool is_sound(const WarmupTensor& tensor) {
+  DType dtype{};
+  bool has_sizes = is_tensor_shape(tensor.shape) &&
+                   std::ranges::all_of(tensor.shape, [](int64_t size) { return size >= 1; });
+  if (!is_tensor_name(tensor.name) || !parse_dtype(tensor.dtype, dtype) || !has_sizes) return false;
+  auto bytes = size_of(Tensor{dtype, tensor.shape, {}, nullptr});
+  return bytes && *bytes == tensor.data.size();
+}
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  return fmt::format("{{ {} }}", fmt::join(shape, ", "));
+}
+
+/// What keeps a tensor of the warm-up request from being the declared input.
+std::string warmup_input_problem(const WarmupTensor& tensor, const TensorSpec& input) {
+  DType dtype = dtype_of(input.datatype);
+  if (tensor.dtype != dtype_name(dtype))
+    return fmt::format("has the `warmup` tensor `{}` of {}, but `inputs` declares {}, which is {}",
+                       tensor.name, tensor.dtype, input.datatype, dtype_name(dtype));
+  bool fits =
+      std::equal(input.shape.begin(), input.shape.end(), tensor.shape.begin(), tensor.shape.end(),
+                 [](int64_t declared, int64_t size) { return declared == -1 || declared == size; });
+  if (fits) return "";
+  return fmt::format("has the `warmup` tensor `{}` of shape {}, but `inputs` declares {}",
+                     tensor.name, shape_text(tensor.shape), shape_text(input.shape));
+}
+
+std::string warmup_problem(const ServiceSpec& service) {
+  const std::vector<WarmupTensor>& warmup = service.warmup;
+  size_t bytes = 0;
+  for (const WarmupTensor& tensor : warmup) {
+    if (!is_sound(tensor))
+      return fmt::format(
+          "has the `warmup` tensor `{}`, which is not one that a request can have: it has a name "
+          "of 1 to {} bytes of UTF-8 and 1 to {} dimensions, none of which is empty",
+          cut_text(to_utf8(tensor.name), kTensorNameMax), kTensorNameMax, kTensorDimensionsMax);
+    bytes += tensor.data.size();
+  }
+  bool is_sorted = std::ranges::adjacent_find(warmup, std::greater_equal<>(),
+                                              &WarmupTensor::name) == warmup.end();
+  if (bytes > kWarmupBytesMax || warmup.size() > kServiceTensorsMax || !is_sorted)
+    return fmt::format("has a `warmup` that is not at most {} tensors of {} bytes in all, by name",
+                       kServiceTensorsMax, kWarmupBytesMax);
+  if (warmup.empty() || service.inputs.empty()) return "";
+  for (const WarmupTensor& tensor : warmup) {
+    auto input = std::ranges::find(service.inputs, tensor.name, &TensorSpec::name);
+    if (input == service.inputs.end())
+      return fmt::format("has the `warmup` tensor `{}`, which `inputs` does not declare",
+                         tensor.name);
+    if (std::string why = warmup_input_problem(tensor, *input); !why.empty()) return why;
+  }
+  for (const TensorSpec& input : service.inputs)
+    if (std::ranges::find(warmup, input.name, &WarmupTensor::name) == warmup.end())
+      return fmt::format("has a `warmup` without `{}`, which `inputs` declares", input.name);
+  return "";
+}
+
 }  // namespace
 
 std::optional<Address> parse_listen(std::string_view text) {
@@ -148,6 +235,11 @@ std::string service_problem(const ServiceSpec& service) {
   std::string problem = tensors_problem("inputs", service.inputs);
   if (problem.empty()) problem = tensors_problem("outputs", service.outputs);
   if (problem.empty()) problem = outputs_problem(service.outputs);
+  if (service.replicas < 1 || service.replicas > kReplicasMax)
+    return fmt::format("has `replicas` that are not 1 to {}", kReplicasMax);
+  if (service.drain_delay_ms < 0) return "has a negative `drain_delay`";
+  if (problem.empty()) problem = canary_problem(service.canary);
+  if (problem.empty()) problem = warmup_problem(service);
   return problem.empty() ? exposure_problem(service) : problem;
 }
 

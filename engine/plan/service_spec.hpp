@@ -88,6 +88,7 @@ struct ServiceSpec {
   bool rolls_by_replacing = false;              // the version before is drained first
   int64_t drain_delay_ms = 0;                   // in which a draining service accepts connections
   bool is_padded = false;                       // batches are padded to `batch_max` rows
+  int32_t grpc_port = -1;                       // at the same address; 0: any; -1: no gRPC
   CanarySpec canary{};
   std::vector<WarmupTensor> warmup{};
   WrappedServer wrapped{};  // if the definition has a command

@@ -3,10 +3,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <map>
 
 #include "engine/base/size_units.hpp"
 #include "engine/core/gangs.hpp"
+#include "engine/core/graph.hpp"
 #include "engine/query/changed_sources.hpp"
 #include "engine/query/earlier_runs.hpp"
 #include "engine/query/key_changes.hpp"
@@ -21,8 +23,9 @@ namespace flow {
 
 namespace {
 
-/// A map has no attempts of its own: how many instances have which status.
-std::string count_instances(const core::Run& run, core::UnitId map) {
+/// A map and a replicated service have no attempts of their own: how many instances have which
+/// status.
+std::string count_instances(const core::Run& run, core::UnitId map, bool is_active) {
   std::string name = core::shown_name(run, map);
   const std::vector<core::UnitId>& tasks = core::instances_of(run, map);
   if (tasks.empty()) return fmt::format("`{}` is a map of an empty list: it has no tasks.", name);
@@ -38,6 +41,11 @@ std::string count_instances(const core::Run& run, core::UnitId map) {
   std::string text;
   for (const auto& [what, count] : counts)
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, what);
+  if (core::is_replica_set(run, map)) {
+    std::string url = is_active ? url_of_replicas(run, map) : "";
+    return fmt::format("`{}` is a service of {} replicas{}: {}.", name, tasks.size(),
+                       url.empty() ? "" : " at " + url, text);
+  }
   return fmt::format("`{}` is a map of {} task{}: {}.", name, tasks.size(),
                      tasks.size() == 1 ? "" : "s", text);
 }
@@ -52,6 +60,7 @@ std::string explain_when(const core::Run& run, core::UnitId when) {
 
 /// The last failed attempt before this one, for a task that was retried.
 std::string failed_before(const core::Unit& u) {
+  if (std::string restarts = core::restarts_text(u); !restarts.empty()) return "\n" + restarts;
   if (u.attempts < 2 || !u.detail || u.detail->failure.cause == core::Cause::none) return "";
   const core::Failure& failure = u.detail->failure;
   return fmt::format("\n{} failed: {}: {}", u.attempts == 2 ? "Attempt 1" : "An attempt before",
@@ -147,6 +156,14 @@ std::string without_name(const std::string& text, const std::string& name) {
   return text.substr(name.size() + 2);
 }
 
+/// " It takes over …", or "".
+std::string rollover_sentence(const core::Run& run) {
+  std::string text = rollover_text(rollover_of(run));
+  if (text.empty()) return "";
+  text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
+  return " " + text + ".";
+}
+
 /// Explains the tasks of one run.
 class RunExplainer {
  public:
@@ -191,6 +208,7 @@ class RunExplainer {
         std::string text = running_text(store_, loaded_, unit);
         if (def != nullptr && def->resources.is_gang())
           text += " I" + core::explain_wait(*loaded_.state, run_.id, unit).substr(1) + ".";
+        if (core::is_service(run_, unit)) text += rollover_sentence(run_);
         return text + failed_before(u) + failed_workers_text(loaded_, u);
       }
       case core::UnitStatus::pending:
@@ -320,13 +338,12 @@ std::string explain_units(RunExplainer& explainer, const core::Run& run,
   return text;
 }
 
-/// Whether the map has instances, which are explained in its place.
-bool is_expanded_map(const core::Run& run, core::UnitId unit) {
+/// Whether the unit has instances, which are explained in its place.
+bool is_expanded(const core::Run& run, core::UnitId unit) {
   const core::Unit& u = run.units[unit];
   bool is_broken = u.detail && u.detail->failure.cause != core::Cause::none &&
                    u.detail->failure.cause != core::Cause::dependency;
-  bool is_map = run.node(u.node).kind == NodeKind::map && u.instance < 0;
-  return is_map && u.expanded && !is_broken;
+  return core::may_have_instances(run, unit) && u.expanded && !is_broken;
 }
 
 /// Those that are explained in a list: what was taken from the cache is not.
@@ -345,8 +362,9 @@ std::string explain_task(const Store& store, const Blobs& blobs, const LoadedRun
                          const ExplainOptions& options) {
   const core::Run& run = *loaded.run;
   RunExplainer explainer(store, blobs, loaded, resolver);
-  if (!is_expanded_map(run, unit)) return explainer.explain(unit).text;
-  return count_instances(run, unit) +
+  if (!is_expanded(run, unit)) return explainer.explain(unit).text;
+  bool is_active = loaded.record.status != "interrupted";
+  return count_instances(run, unit, is_active) +
          explain_units(explainer, run, executed(run, core::instances_of(run, unit)), options);
 }
 
@@ -367,6 +385,7 @@ std::string explain_run(const Store& store, const Blobs& blobs, const LoadedRun&
   RunExplainer explainer(store, blobs, loaded, resolver);
   return fmt::format("The run {} of `{}` {}.", run.id, loaded.record.pipeline,
                      status_clause(loaded.record.status)) +
+         rollover_sentence(run) +
          explain_units(explainer, run, executed(run, std::move(units)), options);
 }
 

@@ -118,6 +118,13 @@ class PlanPreview::ScratchRun {
     for (size_t i = 0; i < of_plan.size(); i++) {
       auto unit = static_cast<core::UnitId>(i);
       std::vector<core::UnitId> units = core::instances_of(*run(), unit);
+      if (core::is_replica_set(*run(), unit)) {  // one line, because its replicas are equal
+        PlanNode line = line_of(*run(), units.front(), of_plan[i]);
+        line.name = of_plan[i].name;
+        line.tag = core::tag_of(*run(), unit);
+        lines.push_back(std::move(line));
+        continue;
+      }
       if (plan_.nodes[i].kind != NodeKind::map || units.empty()) units = {unit};
       for (core::UnitId each : units) lines.push_back(line_of(*run(), each, of_plan[i]));
     }

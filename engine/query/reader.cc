@@ -7,6 +7,8 @@
 #include <optional>
 
 #include "engine/base/throwing.hpp"
+#include "engine/protocol/front_client.hpp"
+#include "engine/query/active_services.hpp"
 #include "engine/query/export_folders.hpp"
 #include "engine/query/export_result.hpp"
 #include "engine/query/plan_preview.hpp"
@@ -78,6 +80,11 @@ struct ReaderImpl {
   std::unique_ptr<Store> store;
   std::unique_ptr<Blobs> blobs;
 
+  struct Served {
+    std::string url;
+    std::vector<ServiceInfo> services;
+  };
+
   InputResolver resolver() const {
     return InputResolver([this](const Digest& digest) { return blobs->get(digest); });
   }
@@ -88,19 +95,19 @@ struct ReaderImpl {
     return record;
   }
   /// A run's row is written when its status changes. Its later progress is in the journal, which is
-  /// replayed once for all runs. Returns the URLs of the runs that serve, by run.
-  std::map<std::string, std::string> count_unfinished(std::vector<RunRecord>& records) const {
-    std::map<std::string, std::string> urls;
+  /// replayed once for all runs. Returns what the runs serve, by run.
+  std::map<std::string, Served> count_unfinished(std::vector<RunRecord>& records) const {
+    std::map<std::string, Served> served;
     auto is_unfinished = [](const RunRecord& record) { return !is_over(record.status); };
-    if (std::ranges::none_of(records, is_unfinished)) return urls;
+    if (std::ranges::none_of(records, is_unfinished)) return served;
     core::State state = value_or_throw(recover(*store, *blobs));
     for (RunRecord& record : records) {
       auto run = state.runs.find(record.id);
       if (!is_unfinished(record) || run == state.runs.end()) continue;
       update_record(run->second, record);
-      urls[record.id] = url_of(run->second);
+      served[record.id] = {url_of(run->second), services_of(run->second, &state)};
     }
-    return urls;
+    return served;
   }
 };
 
@@ -125,15 +132,31 @@ std::vector<RunInfo> Reader::list(bool results) const {
   std::vector<RunInfo> out;
   if (!impl_->store) return out;
   std::vector<RunRecord> records = value_or_throw(all_records(*impl_->store));
-  std::map<std::string, std::string> urls = impl_->count_unfinished(records);
+  auto served = impl_->count_unfinished(records);
   for (RunRecord& record_with_counts : records) {
     RunRecord record = impl_->current_record(std::move(record_with_counts));
     InputResolver resolver =
         impl_->resolver();  // one per run, because it holds the values that it read
     out.push_back(results ? summary_of_record(record, resolver) : info_of_record(record));
-    if (record.status != "interrupted") out.back().url = urls[record.id];
+    if (is_over(record.status) || record.status == "interrupted") continue;
+    out.back().url = std::move(served[record.id].url);
+    out.back().services = std::move(served[record.id].services);
   }
   return out;
+}
+
+std::vector<ServiceInfo> Reader::services() const {
+  if (!impl_->store) return {};
+  std::vector<RunRecord> records = value_or_throw(all_records(*impl_->store));
+  if (std::ranges::all_of(records, [](const auto& each) { return is_over(each.status); }))
+    return {};
+  core::State state = value_or_throw(recover(*impl_->store, *impl_->blobs));
+  for (RunRecord& record : records) {
+    auto run = state.runs.find(record.id);
+    if (run != state.runs.end()) update_record(run->second, record);
+    record = impl_->current_record(std::move(record));
+  }
+  return active_services(state, records, impl_->dir, front_status);
 }
 
 namespace {
@@ -189,6 +212,7 @@ RunInfo Reader::show(const std::string& selector) const {
   if (loaded.record.status == "interrupted") {
     info.status = loaded.record.status;
     info.url.clear();  // its services ended with the process
+    info.rollover = {};
     for (TaskInfo& task : info.tasks) task.url.clear();
   }
   return info;

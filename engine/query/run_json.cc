@@ -38,6 +38,7 @@ std::string json_of(const TaskInfo& task) {
   if (!task.gpus.empty()) json += "]";
   if (task.grew_from > 0) json += fmt::format(",\"grew_from\":{}", task.grew_from);
   if (!task.url.empty()) json += ",\"url\":" + quoted(task.url);
+  if (task.restarts > 0) json += fmt::format(",\"restarts\":{}", task.restarts);
   for (size_t i = 0; i < task.failed.size(); i++)
     json += fmt::format(R"({}{{"attempt":{},"worker":{},"cause":{}}})",
                         i == 0 ? ",\"failed_attempts\":[" : ",", task.failed[i].attempt,
@@ -47,17 +48,66 @@ std::string json_of(const TaskInfo& task) {
   return json + "}";
 }
 
+std::string listed_json(const std::vector<std::string>& texts) {
+  std::string listed;
+  for (const std::string& text : texts) listed += (listed.empty() ? "" : ",") + quoted(text);
+  return listed;
+}
+
+std::string json_of(const ReplicaInfo& replica) {
+  return fmt::format(R"({{"name":{},"status":{},"pid":{},"worker":{},"gpus":[{}]}})",
+                     quoted(replica.name), quoted(replica.status),
+                     replica.pid == 0 ? "null" : std::to_string(replica.pid),
+                     text_or_null(replica.worker), listed_json(replica.gpus));
+}
+
+/// `"service":…,"version":…,"url":…,"replicas":[…]`
+std::string fields_of(const ServiceInfo& service) {
+  std::string replicas;
+  for (const ReplicaInfo& replica : service.replicas)
+    replicas += (replicas.empty() ? "" : ",") + json_of(replica);
+  return fmt::format(R"("service":{},"version":{},"url":{},"replicas":[{}])",
+                     quoted(service.service), quoted(service.version), text_or_null(service.url),
+                     replicas);
+}
+
+std::string milliseconds(int64_t us) { return fmt::format("{}", static_cast<double>(us) / 1000); }
+
+std::string json_of(const RolloverInfo& rollover) {
+  return fmt::format(
+      R"({{"phase":{},"previous":{},"step":{},"steps":{},"percent":{},"reason":{}}})",
+      quoted(rollover.phase), text_or_null(rollover.previous), rollover.step, rollover.steps,
+      rollover.percent, text_or_null(rollover.reason));
+}
+
 }  // namespace
+
+std::string ServiceInfo::json() const {
+  std::string load =
+      R"("ready":null,"draining":null,"percent":null,"requests":null,"errors":null,"requests_per_second":null,"p50_ms":null,"p99_ms":null,"queued":null,"running":null)";
+  if (traffic)
+    load = fmt::format(
+        R"("ready":{},"draining":{},"percent":{},"requests":{},"errors":{},"requests_per_second":{:.4g},"p50_ms":{},"p99_ms":{},"queued":{},"running":{})",
+        traffic->is_ready, traffic->is_draining, traffic->percent, traffic->requests,
+        traffic->errors, traffic->requests_per_second, milliseconds(traffic->p50_us),
+        milliseconds(traffic->p99_us), traffic->queued, traffic->running);
+  return fmt::format(R"({{"name":{},"status":{},{},{}}})", text_or_null(name), quoted(status), load,
+                     fields_of(*this));
+}
 
 std::string RunInfo::json() const {
   bool has_result = !result.is_nil();
   bool has_params = params.kind() == Value::Kind::table && !params.as_table().fields.empty();
+  std::string served = url.empty() ? "" : ",\"url\":" + quoted(url);
+  for (size_t i = 0; i < services.size(); i++)
+    served += (i == 0 ? ",\"services\":[{" : ",{") + fields_of(services[i]) + "}";
+  if (!services.empty()) served += "]";
   std::string json = fmt::format(
-      R"({{"run":{},"name":{},"pipeline":{},"status":{},"started":{},"finished":{},"params":{},"result":{}{},"counts":{},"tasks":[)",
+      R"({{"run":{},"name":{},"pipeline":{},"status":{},"started":{},"finished":{},"params":{},"result":{}{}{},"counts":{},"tasks":[)",
       quoted(id), text_or_null(name), quoted(pipeline), quoted(status), time_or_null(started_ms),
       time_or_null(finished_ms), has_params ? to_json(params) : "{}",
-      has_result ? to_json(result) : "null", url.empty() ? "" : ",\"url\":" + quoted(url),
-      json_of(counts));
+      has_result ? to_json(result) : "null", served,
+      rollover.phase.empty() ? "" : ",\"rollover\":" + json_of(rollover), json_of(counts));
   for (size_t i = 0; i < tasks.size(); i++) {
     if (i > 0) json += ',';
     json += json_of(tasks[i]);
@@ -72,12 +122,6 @@ std::string number_or_null(int64_t number) { return number < 0 ? "null" : std::t
 
 std::string moved_json(const BlobTraffic& moved) {
   return fmt::format(R"({{"pieces":{},"bytes":{}}})", moved.blobs, moved.bytes);
-}
-
-std::string listed_json(const std::vector<std::string>& texts) {
-  std::string listed;
-  for (const std::string& text : texts) listed += (listed.empty() ? "" : ",") + quoted(text);
-  return listed;
 }
 
 std::string json_of(const Gpu& gpu, const GpuUse* use) {

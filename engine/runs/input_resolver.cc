@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "engine/core/graph.hpp"
+#include "engine/runs/run_info.hpp"
 #include "engine/value/cbor.hpp"
 #include "engine/value/utf8.hpp"
 
@@ -158,9 +159,9 @@ std::vector<KeyComponent> definition_components(const TaskDef& def) {
   std::vector<KeyComponent> components;
   components.push_back(text_component("key schema", std::to_string(kKeySchema)));
   components.push_back(text_component("task name", def.name));
-  components.push_back({def.kind == TaskKind::shell ? "command" : "code", def.code,
-                        def.kind == TaskKind::shell ? def.shell.command.substr(0, kTextMax) : "",
-                        nullptr});
+  bool has_command = def.kind == TaskKind::shell || !def.shell.command.empty();
+  components.push_back(
+      {has_command ? "command" : "code", def.code, def.shell.command.substr(0, kTextMax), nullptr});
   if (!def.cache_salt.empty()) components.push_back(text_component("cache salt", def.cache_salt));
   if (!def.seed.empty()) components.push_back(seed_component(def.seed));
   if (def.resources.ranks != 1 && def.resources.ranks_max == 0)  // an elastic gang's are not keyed
@@ -174,7 +175,7 @@ std::vector<KeyComponent> definition_components(const TaskDef& def) {
   for (const auto& [name, pattern] : def.shell.outputs) {
     components.push_back(text_component("output " + name, pattern));
   }
-  if (def.kind == TaskKind::shell) {
+  if (has_command) {
     std::string words;
     for (const std::string& word : def.shell.shell) words += word + '\n';
     components.push_back(text_component("shell", words));
@@ -294,6 +295,7 @@ Result<Value> InputResolver::substitute(const core::Run& run, const Value& value
       bool has_failed = core::is_final(unit.status) && unit.status != core::UnitStatus::succeeded;
       if (def != nullptr && def->kind == TaskKind::service && !has_failed) {
         std::string url = unit.detail ? unit.detail->url : "";
+        if (core::is_replica_set(run, ref.node)) url = url_of_replicas(run, ref.node);
         return Value::map({{Value("url"), Value(url)}});
       }
       if (unit.status != core::UnitStatus::succeeded) return Value::null();
@@ -523,9 +525,9 @@ std::string origin_of(const core::Run& run, const Value* written) {
 
 /// "" if the definition has no name for it.
 std::string argument_label(const TaskDef& def, size_t position) {
-  bool is_shell = def.kind == TaskKind::shell;
-  const std::vector<std::string>& names = is_shell ? def.shell.args : def.parameters;
-  size_t index = is_shell ? position : position + 1;  // the first parameter of a function is ctx
+  bool has_command = def.kind == TaskKind::shell || !def.shell.command.empty();
+  const std::vector<std::string>& names = has_command ? def.shell.args : def.parameters;
+  size_t index = has_command ? position : position + 1;  // the first parameter of a function is ctx
   return index < names.size() ? fmt::format("argument `{}`", names[index]) : "";
 }
 

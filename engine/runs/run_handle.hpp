@@ -52,11 +52,17 @@ struct EngineImpl {
                                             bool new_code) = 0;
   virtual std::shared_ptr<RunHandle> retry(const std::string& selector, const std::string& task,
                                            const RunOptions& options) = 0;
+  virtual std::shared_ptr<RunHandle> serve(const std::string& selector,
+                                           const RunOptions& options) = 0;
+  virtual std::shared_ptr<RunHandle> rollback(const std::string& name,
+                                              const RunOptions& options) = 0;
   virtual void cancel(const std::string& selector) = 0;
+  virtual std::vector<RunInfo> stop(const std::string& selector, int64_t within_ms) = 0;
   virtual void signal(const std::string& selector, const std::string& name,
                       const std::string& json) = 0;
   virtual PlanInfo plan(const std::string& script, const RunOptions& options) = 0;
   virtual uint64_t gc(uint32_t keep) = 0;
+  virtual std::vector<ServiceInfo> services() = 0;
   virtual RunInfo show(const std::string& selector) = 0;
   virtual std::vector<std::string> get(const std::string& selector, const std::string& part,
                                        const std::string& directory) = 0;

@@ -8,6 +8,7 @@
 
 #include "engine/base/size_units.hpp"
 #include "engine/core/gangs.hpp"
+#include "engine/core/rollover.hpp"
 #include "engine/core/transition.hpp"
 #include "engine/sched/sched.hpp"
 
@@ -18,7 +19,8 @@ namespace {
 /// Attempts of an interrupted or a waiting task do not count as retries.
 uint64_t retries_of(const core::Unit& unit) {
   if (unit.attempts < 2 || !unit.detail) return 0;
-  uint64_t failures = uint64_t{unit.detail->failures} + unit.detail->ooms + unit.detail->infra;
+  const core::UnitDetail& detail = *unit.detail;
+  uint64_t failures = uint64_t{detail.failures} + detail.ooms + detail.infra + detail.restarts;
   if (unit.status == core::UnitStatus::failed && failures > 0) failures--;  // no attempt followed
   return std::min<uint64_t>(failures, unit.attempts - 1);
 }
@@ -58,6 +60,7 @@ TaskInfo task_info(const core::Run& run, core::UnitId unit, const core::State* s
       info.failed.push_back(
           {failed.attempt, worker_name(state, failed.worker), core::cause_name(failed.cause)});
     info.grew_from = u.detail->grew_from;
+    info.restarts = u.detail->restarts;
     info.error = u.detail->failure.message;
     if (core::is_final(u.status) && !u.detail->failure.evidence.empty()) {
       info.error += "\n" + u.detail->failure.evidence;
@@ -224,10 +227,96 @@ std::string url_of(const core::Unit& unit) {
   return unit.status == core::UnitStatus::running && unit.detail ? unit.detail->url : "";
 }
 
+std::string url_of_replicas(const core::Run& run, core::UnitId set) {
+  for (core::UnitId replica : core::instances_of(run, set))
+    if (std::string url = url_of(run.units[replica]); !url.empty()) return url;
+  return "";
+}
+
 std::string url_of(const core::Run& run) {
   for (const core::Unit& unit : run.units)
     if (std::string url = url_of(unit); !url.empty()) return url;
   return "";
+}
+
+namespace {
+
+/// The service's name: of replicas that of their node, of instances of a map their own.
+std::string service_name(const core::Run& run, core::UnitId unit) {
+  const TaskNode& node = run.node(run.units[unit].node);
+  return node.kind == NodeKind::map ? core::unit_name(run, unit) : node.name;
+}
+
+ReplicaInfo replica_info(const core::Run& run, core::UnitId unit, const core::State* state) {
+  const core::Unit& u = run.units[unit];
+  ReplicaInfo replica;
+  replica.name = core::unit_name(run, unit);
+  replica.status = u.phase != core::Phase::running ? "waiting"
+                   : url_of(u).empty()             ? "starting"
+                                                   : "ready";
+  if (u.phase != core::Phase::running) return replica;
+  replica.worker = worker_name(state, u.worker);
+  core::for_each_rank(u, [&](core::WorkerId, const std::vector<std::string>& gpus) {
+    replica.gpus.insert(replica.gpus.end(), gpus.begin(), gpus.end());
+  });
+  return replica;
+}
+
+}  // namespace
+
+std::vector<ServiceInfo> services_of(const core::Run& run, const core::State* state) {
+  std::vector<ServiceInfo> services;
+  if (core::is_final(run.status)) return services;
+  for (core::UnitId unit : run.services) {
+    const core::Unit& u = run.units[unit];
+    if (u.dropped || core::is_final(u.status) || run.instances.contains(unit)) continue;
+    std::string name = service_name(run, unit);
+    auto known = std::ranges::find(services, name, &ServiceInfo::service);
+    if (known == services.end()) {
+      ServiceInfo& added = services.emplace_back();
+      added.version = run.id;
+      added.name = run.name;
+      added.service = name;
+      added.status = core::status_name(run.status);
+      known = services.end() - 1;
+    }
+    if (known->url.empty()) known->url = url_of(u);
+    known->replicas.push_back(replica_info(run, unit, state));
+  }
+  return services;
+}
+
+RolloverInfo rollover_of(const core::Run& run) {
+  const core::Rollover& rollover = run.rollover;
+  bool is_done = rollover.phase == core::RolloverPhase::done;
+  bool has_none =
+      rollover.phase == core::RolloverPhase::none || (is_done && rollover.previous.empty());
+  if (has_none) return {};
+  const CanarySpec& canary = core::canary_of(run);
+  bool has_traffic = is_done || rollover.phase == core::RolloverPhase::shifting ||
+                     rollover.phase == core::RolloverPhase::observing ||
+                     rollover.phase == core::RolloverPhase::measuring;
+  uint32_t percent = is_done ? 100 : core::step_percent(canary, rollover.step);
+  return {core::phase_name(rollover.phase),
+          rollover.previous,
+          rollover.reason,
+          rollover.step + 1,
+          core::step_count(canary),
+          has_traffic ? percent : 0};
+}
+
+std::string rollover_text(const RolloverInfo& rollover) {
+  if (rollover.phase.empty()) return "";
+  if (rollover.phase == "waiting")
+    return "it waits to take over the traffic of its name from the version before";
+  std::string before = rollover.previous.empty() ? "" : ", run " + rollover.previous;
+  if (rollover.phase == "done")
+    return fmt::format("it has all traffic; the version before was{}", before.substr(1));
+  if (rollover.phase == "reverting") return rollover.reason;
+  return fmt::format(
+      "it takes over the traffic of its name from the version before{}: step {} of {}, {}% of the "
+      "traffic, {}",
+      before, rollover.step, rollover.steps, rollover.percent, rollover.phase);
 }
 
 bool is_over(const std::string& status) {
@@ -254,17 +343,20 @@ RunInfo summary_of_record(const RunRecord& record, InputResolver& resolver) {
   return info;
 }
 
-RunInfo summary_of_run(const core::Run& run, const RunRecord& old_record, InputResolver& resolver) {
+RunInfo summary_of_run(const core::Run& run, const RunRecord& old_record, InputResolver& resolver,
+                       const core::State* state) {
   RunRecord record = old_record;
   update_record(run, record);
   RunInfo info = summary_of_record(record, resolver);
   info.url = url_of(run);
+  if (run.status != core::RunStatus::interrupted) info.services = services_of(run, state);
+  info.rollover = rollover_of(run);
   return info;
 }
 
 RunInfo info_of_run(const core::Run& run, const RunRecord& record, InputResolver& resolver,
                     const core::State* state) {
-  RunInfo info = summary_of_run(run, record, resolver);
+  RunInfo info = summary_of_run(run, record, resolver, state);
   for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
     const core::Unit& u = run.units[unit];
     // A join is not a task; but if its value could not be gathered, it is the cause of the failure.

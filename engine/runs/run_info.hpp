@@ -21,8 +21,11 @@ RunInfo summary_of_record(const RunRecord& record, InputResolver& resolver);
 std::vector<NodeInfo> nodes_of(const core::State& state);
 RunInfo info_of_run(const core::Run& run, const RunRecord& record, InputResolver& resolver,
                     const core::State* state);
-RunInfo summary_of_run(const core::Run& run, const RunRecord& record,
-                       InputResolver& resolver);  // without tasks
+RunInfo summary_of_run(const core::Run& run, const RunRecord& record, InputResolver& resolver,
+                       const core::State* state);  // without tasks
+/// The services of a run that has not ended, by what the state knows: without their traffic.
+/// Without `state` all workers are kHeadWorkerName.
+std::vector<ServiceInfo> services_of(const core::Run& run, const core::State* state);
 Counts counts_of(const core::Run& run);
 /// See flow::Run::counts_by_task().
 std::vector<CountedTask> counts_by_task(const core::Run& run);
@@ -30,8 +33,14 @@ std::vector<CountedTask> counts_by_task(const core::Run& run);
 std::string status_clause(const std::string& status);
 /// The URL if the unit is a running service; else "".
 std::string url_of(const core::Unit& unit);
+/// The URL of a service with replicas if one of them is running; else "".
+std::string url_of_replicas(const core::Run& run, core::UnitId set);
 /// The URL of the first running service; else "".
 std::string url_of(const core::Run& run);
+/// The run's rollover; without a phase if it has none, or no other run had its name.
+RolloverInfo rollover_of(const core::Run& run);
+/// A sentence about it; "" for none.
+std::string rollover_text(const RolloverInfo& rollover);
 /// Whether this status is final.
 bool is_over(const std::string& status);
 /// Copies status, times, counts and result of `run` to its row.

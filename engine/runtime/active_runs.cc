@@ -29,15 +29,25 @@ bool ActiveRuns::is_being_interrupted(const core::RunId& id) const {
   return !is_over && r.stopping && !r.cancelling && !r.ending;
 }
 
-void ActiveRuns::end_interruptions(std::vector<std::pair<OnAdmission, bool>>& outcomes) {
-  for (auto each = interruptions_.begin(); each != interruptions_.end();) {
-    if (is_being_interrupted(each->first)) {
-      ++each;
-      continue;
+bool ActiveRuns::is_at_rest(const core::RunId& id) const {
+  auto run = state_.runs.find(id);
+  if (run == state_.runs.end() || !contexts_.contains(id)) return true;
+  return core::is_final(run->second.status) || run->second.status == core::RunStatus::interrupted;
+}
+
+void ActiveRuns::end_waiting_calls(std::vector<std::pair<OnAdmission, bool>>& outcomes) {
+  auto end = [&](Latches& latches, const auto& is_waiting) {
+    for (auto each = latches.begin(); each != latches.end();) {
+      if (is_waiting(each->first)) {
+        ++each;
+        continue;
+      }
+      outcomes.emplace_back([latch = each->second](bool is_done) { latch->open(is_done); }, true);
+      each = latches.erase(each);
     }
-    outcomes.emplace_back([latch = each->second](bool is_done) { latch->open(is_done); }, true);
-    each = interruptions_.erase(each);
-  }
+  };
+  end(interruptions_, [this](const core::RunId& run) { return is_being_interrupted(run); });
+  end(rests_, [this](const core::RunId& run) { return !is_at_rest(run); });
 }
 
 void ActiveRuns::end_if_interrupted(const core::RunId& run) {
@@ -50,7 +60,8 @@ void ActiveRuns::end_if_interrupted(const core::RunId& run) {
 }
 
 void ActiveRuns::end_all(const std::optional<Error>& why) {
-  for (auto& [id, latch] : std::exchange(interruptions_, {})) latch->open(false);
+  for (Latches* latches : {&interruptions_, &rests_})
+    for (auto& [id, latch] : std::exchange(*latches, {})) latch->open(false);
   for (auto& [id, entry] : contexts_) {
     if (!entry.context.listener) continue;
     if (why) {

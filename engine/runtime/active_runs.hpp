@@ -44,9 +44,15 @@ class ActiveRuns {
   void await_interruption(const core::RunId& run, std::shared_ptr<Latch> latch) {
     interruptions_.emplace(run, std::move(latch));
   }
-  bool has_interruptions() const { return !interruptions_.empty(); }
-  /// Adds the outcomes of completed interruptions.
-  void end_interruptions(std::vector<std::pair<OnAdmission, bool>>& outcomes);
+  /// Whether the run has ended or is interrupted, or is not driven by this process.
+  bool is_at_rest(const core::RunId& run) const;
+  /// Opens the latch when is_at_rest() has become true and the turn is durable.
+  void await_rest(const core::RunId& run, std::shared_ptr<Latch> latch) {
+    rests_.emplace(run, std::move(latch));
+  }
+  bool has_waiting_calls() const { return !interruptions_.empty() || !rests_.empty(); }
+  /// Adds the outcomes of the calls whose run is interrupted, or at rest.
+  void end_waiting_calls(std::vector<std::pair<OnAdmission, bool>>& outcomes);
   /// After the commit: an interrupted run has no further event, and its listener leaves.
   void end_if_interrupted(const core::RunId& run);
   /// The engine ends, with this error if it has stopped.
@@ -60,8 +66,8 @@ class ActiveRuns {
   };
   std::map<core::RunId, Entry> contexts_;  // of runs in the state; entries leave after RunEnded
   uint64_t last_number_ = 0;
-  // They leave in end_interruptions().
-  std::multimap<core::RunId, std::shared_ptr<Latch>> interruptions_;
+  using Latches = std::multimap<core::RunId, std::shared_ptr<Latch>>;
+  Latches interruptions_, rests_;  // they leave in end_waiting_calls()
 };
 
 }  // namespace flow

@@ -7,6 +7,7 @@
 #include "engine/core/gangs.hpp"
 #include "engine/core/gpu_accounting.hpp"
 #include "engine/plan/service_keys.hpp"
+#include "engine/runs/front_folder.hpp"
 #include "engine/store/row_keys.hpp"
 #include "engine/value/cbor.hpp"
 
@@ -53,11 +54,13 @@ std::optional<AttemptOrder> AttemptOrders::make(const core::AttemptId& id) {
   int64_t& timeout_ms = def.kind == TaskKind::service ? order.request_timeout_ms : order.timeout_ms;
   timeout_ms = core::timeout_ms_of(run, id.unit);
   order.grace_ms = context->grace_ms;
+  order.front_lease_ms = context->front_lease_ms;
   order.stage_copy = def.stage_copy;
-  if (def.kind == TaskKind::shell)
+  if (def.kind == TaskKind::shell || !def.shell.command.empty())
     order.shell = std::shared_ptr<const ShellSpec>(run.plan, &def.shell);
   if (!def.file.empty()) order.defined_at = def.file + ":" + std::to_string(def.line);
   order.service = def.service;
+  if (def.kind == TaskKind::service) order.front = front_folder(state_dir_, run, id.unit);
   order.named_args = run.node(unit.node).named_args;
   order.seed = InputResolver::seed(run, id.unit, 0);
   add_environment(def, *context, order);

@@ -25,7 +25,7 @@ class AttemptOrders {
   /// error of a failed read of the store, which stops the engine.
   AttemptOrders(const core::State& state, const Store& store, ActiveRuns& active_runs,
                 InputResolver& resolver, const TurnBlobs& blobs, WorkerRegistry& workers,
-                Inbox& inbox, StopCause& stop, bool encrypts)
+                Inbox& inbox, StopCause& stop, bool encrypts, std::string state_dir)
       : state_(state),
         store_(store),
         active_runs_(active_runs),
@@ -34,7 +34,8 @@ class AttemptOrders {
         workers_(workers),
         inbox_(inbox),
         stop_(stop),
-        encrypts_(encrypts) {}
+        encrypts_(encrypts),
+        state_dir_(std::move(state_dir)) {}
 
   /// Appends one order per rank of the attempt to `orders`. Appends none if the attempt has been
   /// replaced or has ended, or if its arguments cannot be read: then it posts the attempt's
@@ -78,6 +79,7 @@ class AttemptOrders {
   Inbox& inbox_;
   StopCause& stop_;
   const bool encrypts_;
+  const std::string state_dir_;
   std::vector<core::AttemptId> early_starts_;
   bool has_speculative_start_ = false;
 };

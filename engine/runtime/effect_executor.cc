@@ -5,6 +5,8 @@
 
 #include "engine/blobs/checkpoint.hpp"
 #include "engine/core/gangs.hpp"
+#include "engine/core/rollover.hpp"
+#include "engine/runs/front_folder.hpp"
 #include "engine/store/row_keys.hpp"
 
 namespace flow {
@@ -23,6 +25,10 @@ void EffectExecutor::execute(const std::vector<core::Command>& effects) {
       timers_.set(*timer);
     } else if (const auto* run = std::get_if<core::RunChanged>(&effect)) {
       active_runs_.end_if_interrupted(run->run);
+    } else if (const auto* traffic = std::get_if<core::ShiftTraffic>(&effect)) {
+      give_to_fronts(*traffic, false);
+    } else if (const auto* asked = std::get_if<core::MeasureTraffic>(&effect)) {
+      measure(*asked);
     } else if (const auto* end = std::get_if<core::RunEnded>(&effect)) {
       ended.push_back(end->run);
       workers_.forget(end->run);
@@ -93,6 +99,25 @@ void EffectExecutor::replicate(const core::AttemptId& id, const core::Unit& unit
 
 std::string EffectExecutor::worker_name(core::WorkerId worker) const {
   return worker < state_.workers.size() ? state_.workers[worker].info.name : "";
+}
+
+void EffectExecutor::give_to_fronts(const core::ShiftTraffic& traffic, bool measures) {
+  auto run = state_.runs.find(traffic.run);
+  if (run == state_.runs.end()) return;
+  FrontOrder order{traffic, measures, {}, core::canary_of(run->second).min_requests};
+  for (core::UnitId service : run->second.services) {
+    std::string folder = front_folder(state_dir_, run->second, service);
+    bool is_new = std::ranges::find(order.folders, folder) == order.folders.end();
+    if (is_new) order.folders.push_back(std::move(folder));
+  }
+  fronts_.give(std::move(order));
+}
+
+void EffectExecutor::measure(const core::MeasureTraffic& measure) {
+  auto run = state_.runs.find(measure.run);
+  if (run == state_.runs.end()) return;
+  uint32_t percent = core::step_percent(core::canary_of(run->second), measure.step);
+  give_to_fronts({measure.run, run->second.rollover.previous, measure.step, percent}, true);
 }
 
 // The rows and the archive of the run are committed: it leaves the state, then its listener leaves.

@@ -1,6 +1,7 @@
 // Executes effects after their commit.
 #pragma once
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/core/core.hpp"
@@ -11,6 +12,7 @@
 #include "engine/runtime/worker_registry.hpp"
 #include "engine/store/store.hpp"
 #include "engine/worker/native_tasks.hpp"
+#include "engine/worker/service_fronts.hpp"
 
 namespace flow {
 
@@ -19,7 +21,7 @@ class EffectExecutor {
  public:
   EffectExecutor(const core::State& state, const Store& store, AttemptOrders& orders,
                  WorkerRegistry& workers, NativeRunner& native, Timers& timers,
-                 ActiveRuns& active_runs, Inbox& inbox)
+                 ActiveRuns& active_runs, Inbox& inbox, FrontControl& fronts, std::string state_dir)
       : state_(state),
         store_(store),
         orders_(orders),
@@ -27,7 +29,9 @@ class EffectExecutor {
         native_(native),
         timers_(timers),
         active_runs_(active_runs),
-        inbox_(inbox) {}
+        inbox_(inbox),
+        fronts_(fronts),
+        state_dir_(std::move(state_dir)) {}
 
   void execute(const std::vector<core::Command>& effects);
 
@@ -39,6 +43,8 @@ class EffectExecutor {
   std::string worker_name(core::WorkerId worker) const;
   void start(std::vector<AttemptOrder> orders);
   void end_run(const core::RunId& run);
+  void give_to_fronts(const core::ShiftTraffic& traffic, bool measures);
+  void measure(const core::MeasureTraffic& measure);
 
   const core::State& state_;
   const Store& store_;
@@ -48,6 +54,8 @@ class EffectExecutor {
   Timers& timers_;
   ActiveRuns& active_runs_;
   Inbox& inbox_;
+  FrontControl& fronts_;
+  const std::string state_dir_;
 };
 
 }  // namespace flow

@@ -27,6 +27,7 @@ EngineComponents::EngineComponents(const EngineLoopOptions& engine_options,
       blob_directory(std::make_shared<cluster::BlobDirectory>()),
       builder(options.builder ? options.builder : std::make_shared<Builder>(options.executor)),
       inbox(inbox_hooks(), stop),
+      fronts(make_fronts()),
       turn_blobs(blobs, commits, stop),
       resolver([this](const Digest& digest) { return turn_blobs.read(digest); }),
       cache(store, commits),
@@ -51,8 +52,9 @@ EngineComponents::EngineComponents(const EngineLoopOptions& engine_options,
             return context != nullptr ? context->grace_ms : RunContext().grace_ms;
           }),
       orders(state, store, active_runs, resolver, turn_blobs, workers, inbox, stop,
-             options.encrypts),
-      effects(state, store, orders, workers, native, timers, active_runs, inbox),
+             options.encrypts, options.state_dir),
+      effects(state, store, orders, workers, native, timers, active_runs, inbox, *fronts,
+              options.state_dir),
       commit_steps(orders, feed, effects, workers, inbox),
       group_commit(store, state, commits, stop, commit_steps, options.state_dir),
       saved_clock(clock),
@@ -88,6 +90,12 @@ Inbox::Hooks EngineComponents::inbox_hooks() {
       .next_due = [this] { return std::min(timers.next_due(), gangs.next_report_at()); },
       .now = [this] { return clock.now(); },
   };
+}
+
+std::shared_ptr<FrontControl> EngineComponents::make_fronts() {
+  auto post = [this](core::Event event) { inbox.post({PostedEvent{std::move(event)}}); };
+  if (options.fronts) return options.fronts(std::move(post));
+  return std::make_shared<ServiceFronts>(std::move(post));
 }
 
 std::vector<TurnInput> EngineComponents::due_inputs() {

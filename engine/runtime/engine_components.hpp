@@ -81,6 +81,7 @@ struct EngineComponents {
   OperationLibraries operations;
   BlobPins pins;
   Inbox inbox;
+  const std::shared_ptr<FrontControl> fronts;
 
   // Turns own them.
   core::State state;
@@ -118,6 +119,7 @@ struct EngineComponents {
 
  private:
   Inbox::Hooks inbox_hooks();
+  std::shared_ptr<FrontControl> make_fronts();
   WorkerMembership::Hooks membership_hooks();
   GpuInventory::Hooks gpu_hooks();
   std::vector<TurnInput> due_inputs();

@@ -103,6 +103,7 @@ Status EngineLoop::start_threads() {
 
 void EngineLoop::shut_down() {
   parts_->gpus.stop_watch();  // it posts
+  parts_->fronts->quit();
   parts_->inbox.quit();
   if (thread_.joinable()) thread_.join();
   parts_->group_commit.quit();
@@ -160,6 +161,17 @@ void EngineLoop::await_rank_ends(std::chrono::milliseconds most) {
     if (!is_one_missing || std::chrono::steady_clock::now() >= until) return;
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
+}
+
+std::shared_ptr<Latch> EngineLoop::watch_rest(const RunId& run) {
+  auto latch = std::make_shared<Latch>();
+  parts_->inbox.post({StoreCallback{[parts = parts_.get(), run, latch](Batch&, core::State&) {
+                        parts->active_runs.await_rest(run, latch);
+                      }},
+                      [latch](bool is_done) {
+                        if (!is_done) latch->open(false);
+                      }});
+  return latch;
 }
 
 std::vector<std::string> disconnected_workers(EngineLoop& engine_loop, bool at_work) {

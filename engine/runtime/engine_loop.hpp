@@ -49,6 +49,9 @@ class EngineLoop {
   Result<bool> post_and_wait(core::Event event, NamedBlobs blobs = {}, MetadataRows metadata = {});
   /// Asks the run to stop; with `kill` its attempts are killed at once.
   void interrupt(const RunId& run, bool kill);
+  /// The latch opens when the run has ended or is interrupted: with true, or with false if the
+  /// engine ends before.
+  std::shared_ptr<Latch> watch_rest(const RunId& run);
   /// Calls `read` within a turn of its own, and blocks. Earlier turns are durable then.
   void inspect(const std::function<void(const core::State&, InputResolver&)>& read);
   /// Garbage collection: calls `mark` within a turn while no blob is held. Its batch is committed

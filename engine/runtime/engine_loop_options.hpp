@@ -8,6 +8,7 @@
 
 #include "engine/sched/sched.hpp"
 #include "engine/submission/submission.hpp"
+#include "engine/worker/service_fronts.hpp"
 #include "engine/worker/worker.hpp"
 
 namespace flow {
@@ -26,6 +27,8 @@ struct EngineLoopOptions {
   std::shared_ptr<Builder> builder;  // null: the loop creates one
   /// Milliseconds since the Unix epoch, of a simulated machine. Empty: the system's clocks.
   std::function<core::Time()> clock;
+  /// Reaches the fronts of services; it answers by the function. Empty: over their sockets.
+  std::function<std::shared_ptr<FrontControl>(ServiceFronts::Post)> fronts;
   /// Memory of a simulated machine. 0: what this process may use of its own.
   int64_t memory_bytes = 0;
 };

@@ -80,6 +80,24 @@ class LineWriter {
                   reason_of(failed.cause, u.detail->failure.message));
     }
   }
+  void add_rollovers(std::span<const core::Command> commands) {
+    for (const core::Command& command : commands) {
+      if (const auto* shift = std::get_if<core::ShiftTraffic>(&command)) add_shift(*shift);
+      const auto* changed = std::get_if<core::RunChanged>(&command);
+      auto run = changed == nullptr ? state_.runs.end() : state_.runs.find(changed->run);
+      if (run == state_.runs.end()) continue;
+      const core::Rollover& rollover = run->second.rollover;
+      bool replaces = rollover.phase == core::RolloverPhase::waiting && !rollover.previous.empty();
+      if (replaces)
+        add_run(LogLevel::warning, "rollover stops the version before first", changed->run,
+                fmt::format("{}; `{}` is not served until this run's services are ready",
+                            rollover.previous, run->second.name));
+      bool is_done = rollover.phase == core::RolloverPhase::done && !rollover.previous.empty();
+      if (is_done && run->second.status == core::RunStatus::serving)
+        add_run(LogLevel::info, "rollover done", changed->run,
+                "100% of the traffic; before: " + rollover.previous);
+    }
+  }
   void add_run_ends(std::span<const core::Command> commands) {
     for (const core::Command& command : commands) {
       const auto* ended = std::get_if<core::RunEnded>(&command);
@@ -98,6 +116,18 @@ class LineWriter {
   }
 
  private:
+  void add_shift(const core::ShiftTraffic& shift) {
+    if (shift.previous.empty()) return;  // no other version has traffic
+    if (shift.percent > 0)
+      return add_run(LogLevel::info, "rollover step", shift.run,
+                     fmt::format("{}% of the traffic", shift.percent));
+    auto run = state_.runs.find(shift.run);
+    std::string reason = run == state_.runs.end() ? "" : run->second.rollover.reason;
+    add_run(LogLevel::warning, "rolled back", shift.run,
+            reason.empty()
+                ? "the run ends; the version before, " + shift.previous + ", has all traffic again"
+                : reason);
+  }
   /// The worker of the unit's attempt; "" if the state does not know it any more, or it has none.
   std::string worker_of(const core::Unit& unit, uint32_t attempt) const {
     if (attempt == 0) return "";
@@ -204,6 +234,13 @@ void RecordLog::add_lines(const core::State& state, const core::Record& record,
           [&](const core::ServiceReady& e) {
             out.add_attempt(LogLevel::info, "service ready", e.id, e.url);
           },
+          [&](const core::TrafficMeasured& e) {
+            out.add_run(LogLevel::info, "rollover measured", e.run,
+                        e.error.empty()
+                            ? fmt::format("{} requests, {} errors, p99 {:g} ms", e.requests,
+                                          e.errors, static_cast<double>(e.p99_us) / 1000)
+                            : e.error);
+          },
           [&](const core::ResizeRequested& e) {
             out.add_attempt(LogLevel::info, "gang resize requested", e.id,
                             fmt::format("{} ranks", e.ranks));
@@ -237,7 +274,9 @@ void RecordLog::add_lines(const core::State& state, const core::Record& record,
       },
       record.event);
   bool is_start = std::holds_alternative<core::EngineStarted>(record.event);
-  if (!is_start) out.add_run_ends(commands);
+  if (is_start) return;
+  out.add_rollovers(commands);
+  out.add_run_ends(commands);
 }
 
 void write_lines(const EngineLogLines& lines) {

@@ -25,9 +25,11 @@
 #include "engine/runs/run_archive.hpp"
 #include "engine/runs/run_info.hpp"
 #include "engine/runs/run_rows.hpp"
+#include "engine/runs/served_versions.hpp"
 #include "engine/runs/state_references.hpp"
 #include "engine/runtime/event_log.hpp"
 #include "engine/store/row_keys.hpp"
+#include "engine/worker/front_process.hpp"
 
 namespace flow {
 
@@ -183,6 +185,7 @@ class Collection {
     // Scratch folders of failed attempts are kept until gc.
     for (const std::string& run : dropped_)
       (void)remove_tree(engine_loop_.parts().options.state_dir + "/scratch/" + run);
+    remove_ended_fronts(engine_loop_.parts().options.state_dir);
   }
 
   uint64_t freed() const { return freed_; }
@@ -191,9 +194,12 @@ class Collection {
   Status mark_runs(const core::State& live, uint32_t keep, Batch& batch) {
     auto records = all_records(store_);
     FLOW_TRY(records);
+    auto versions = rollback_versions(store_, engine_loop_.parts().blobs);
+    FLOW_TRY(versions);
     uint32_t finished = 0;
     for (auto record = records->rbegin(); record != records->rend(); ++record) {
-      bool keep_it = !is_over(record->status) || finished++ < keep || watched_.contains(record->id);
+      bool keep_it = !is_over(record->status) || finished++ < keep ||
+                     watched_.contains(record->id) || versions->contains(record->id);
       (keep_it ? kept_ : dropped_).insert(record->id);
     }
     for (const RunRecord& record : *records) {

@@ -38,6 +38,10 @@ std::string_view last_line_of(std::string_view text) {
 /// "a new attempt (2 of 3, in 1s), after: …". The number of attempts holds if all fail in this way.
 std::string backoff_text(const core::Run& run, core::UnitId unit, core::Time now) {
   const core::UnitDetail& detail = *run.units[unit].detail;
+  uint32_t next = run.units[unit].attempts + 1;
+  std::string in = format_duration(std::max<core::Time>(detail.retry_at - now, 0));
+  if (detail.was_ready)  // the death of a service, of which no number ends the run
+    return fmt::format("a new attempt ({}, in {}), after: {}", next, in, detail.failure.message);
   const RetryPolicy& policy = core::def_of(run, unit)->retry;
   core::RetryBudget budget = core::budget_of(detail.failure.cause);
   auto left = [](uint32_t max, uint32_t spent) { return max - std::min(max, spent); };
@@ -45,9 +49,7 @@ std::string backoff_text(const core::Run& run, core::UnitId unit, core::Time now
                          ? left(policy.infra, detail.infra)
                          : left(policy.max, detail.failures);
   if (budget == core::RetryBudget::memory) retries += left(policy.oom_max, detail.ooms);
-  uint32_t next = run.units[unit].attempts + 1;
-  return fmt::format("a new attempt ({} of {}, in {}), after: {}", next, next + retries,
-                     format_duration(std::max<core::Time>(detail.retry_at - now, 0)),
+  return fmt::format("a new attempt ({} of {}, in {}), after: {}", next, next + retries, in,
                      detail.failure.message);
 }
 
@@ -145,6 +147,8 @@ void RunEventFeed::notify_unit(const core::RunId& run, core::UnitId unit) {
   auto found = state_.runs.find(run);
   if (found == state_.runs.end() || active_runs_.listener_of(run) == nullptr) return;
   const core::Unit& u = found->second.units[unit];
+  if (core::is_replica_set(found->second, unit) && u.phase == core::Phase::instances)
+    return notify_replicas_ready(found->second, unit);
   if (u.status == core::UnitStatus::pending || u.status == core::UnitStatus::ready) return;
   Event event = event_of("task", run, clock_.now());
   event.task = core::unit_name(found->second, unit);
@@ -166,6 +170,18 @@ void RunEventFeed::notify_unit(const core::RunId& run, core::UnitId unit) {
     if (u.status == core::UnitStatus::waiting && !is_backoff) event.text = u.detail->waiting_for;
   }
   last_lines_.erase({run, unit});
+  open_.push_back(std::move(event));
+}
+
+// One event for the service, which has one URL.
+void RunEventFeed::notify_replicas_ready(const core::Run& run, core::UnitId set) {
+  std::string url = url_of_replicas(run, set);
+  if (url.empty()) return;  // ended since
+  Event event = event_of("serving", run.id, clock_.now());
+  event.task = core::unit_name(run, set);
+  event.tag = core::tag_of(run, set);
+  event.status = core::status_name(core::UnitStatus::running);
+  event.text = std::move(url);
   open_.push_back(std::move(event));
 }
 

@@ -40,6 +40,7 @@ class RunEventFeed {
  private:
   /// Nothing if the run has no listener.
   std::optional<Event> event_of_attempt(const char* type, const core::AttemptId& id);
+  void notify_replicas_ready(const core::Run& run, core::UnitId set);
   void keep_last_line(const AttemptLog& log);
   void add_failure(const core::Run& run, core::UnitId unit, Event& event);
 

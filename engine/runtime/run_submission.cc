@@ -22,6 +22,55 @@ std::string already_active(const core::Run& run) {
                      run.id, core::status_name(run.status));
 }
 
+/// "127.0.0.1:8080", "a free port of 127.0.0.1"
+std::string listen_text(const ServiceSpec& service) {
+  std::string address = service.address.empty() ? "127.0.0.1" : service.address;
+  if (service.port == 0) return "a free port of " + address;
+  bool is_v6 = address.find(':') != std::string::npos;
+  return fmt::format(fmt::runtime(is_v6 ? "[{}]:{}" : "{}:{}"), address, service.port);
+}
+
+/// What keeps the services of a new run from taking over the listeners of the run that serves its
+/// name; "" for nothing.
+std::string takeover_problem(const core::State& state, const core::RunSubmitted& submitted) {
+  if (submitted.name.empty()) return "";
+  auto problem_of = [&](const core::RunId& id, const TaskNode& node, const ServiceSpec& before,
+                        const ServiceSpec& now) -> std::string {
+    std::string listens = listen_text(now), listened = listen_text(before);
+    if (now.port != 0 && listens != listened)
+      return fmt::format(
+          "`{}` of `{}` is served at {} by the run {}; the new version listens at {}. A new "
+          "version takes over the listener: give it the same `listen` or `port = 0`, or another "
+          "--name",
+          node.name, submitted.name, listened, id, listens);
+    if (before.tls == now.tls) return "";
+    return fmt::format(
+        "`{}` of `{}` is served {} by the run {}, and the new version has {}. A new version takes "
+        "over the listener: give it the same `tls`, or another --name",
+        node.name, submitted.name, before.tls.is_empty() ? "without `tls`" : "with `tls`", id,
+        now.tls.is_empty()      ? "none"
+        : before.tls.is_empty() ? "`tls`"
+                                : "other files");
+  };
+  for (const auto& [id, run] : state.runs) {
+    bool serves = run.name == submitted.name && !core::is_final(run.status) && !run.stopping &&
+                  !run.ending && !run.cancelling && id != submitted.run;
+    if (!serves) continue;
+    for (core::UnitId service : run.services) {
+      const TaskNode& before = run.node(run.units[service].node);
+      for (const TaskNode& node : submitted.plan->nodes) {
+        if (node.kind == NodeKind::when || node.name != before.name) continue;
+        const TaskDef& def = submitted.plan->defs[node.def];
+        if (def.kind != TaskKind::service) continue;
+        std::string problem =
+            problem_of(id, node, core::def_of(run, service)->service, def.service);
+        if (!problem.empty()) return problem;
+      }
+    }
+  }
+  return "";
+}
+
 /// An archived run names workers by their old numbers. They become the numbers of the workers of
 /// the same names; workers that are not there any more are forgotten.
 void rename_workers(core::Run& run, const std::vector<core::WorkerState>& old,
@@ -91,6 +140,8 @@ Status RunSubmission::add(Prepared prepared, int32_t jobs, bool replaces) {
   std::string problem;
   bool is_admitted = false;
   StoreCallback submit{[&, this](Batch& batch, core::State& state) {
+    problem = takeover_problem(state, event);
+    if (!problem.empty()) return;
     auto old = state.runs.find(id);
     if (old != state.runs.end()) {
       auto old_signals = old->second.signals;
@@ -225,7 +276,7 @@ Result<RunSubmission::Loaded> RunSubmission::load(RunContext context, const std:
     if (!task.empty()) {
       auto unit = unit_named(run, task);
       FLOW_TRY(unit);
-      if (core::is_service(run, *unit))
+      if (core::is_service(run, *unit) || core::is_replica_set(run, *unit))
         return user_error(
             fmt::format("`{}` is a service, which does not run again by itself. `flow resume {}` "
                         "starts it again if the run has not ended; else start a new run",

@@ -28,6 +28,8 @@ void StoredRuns::put_record(const core::RunId& run, Batch& batch) {
   update_record(found->second, record);
   if (context != nullptr) context->record = record;
   batch.put(Family::runs, run_key(run), encode_run_record(record));
+  if (found->second.status == core::RunStatus::serving)
+    batch.put(Family::kv, served_key(run), "served");
 }
 
 void StoredRuns::archive(const core::RunId& run, Batch& batch) {

@@ -16,7 +16,7 @@ class StoredRuns {
              StopCause& stop)
       : state_(state), active_runs_(active_runs), store_(store), blobs_(blobs), stop_(stop) {}
 
-  /// Writes the record of a run in the state as the run is now.
+  /// Writes the record of a run in the state as the run is now, and once it serves, that it did.
   void put_record(const core::RunId& run, Batch& batch);
   /// Writes the record and the archive of a run that has ended.
   void archive(const core::RunId& run, Batch& batch);

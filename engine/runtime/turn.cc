@@ -56,7 +56,7 @@ void Turn::decide(std::vector<TurnInput> inputs) {
   }
   workers_.lose_waiting();
   scheduling_.run_until_stable(now, open_.effects);
-  if (active_runs_.has_interruptions()) active_runs_.end_interruptions(open_.outcomes);
+  if (active_runs_.has_waiting_calls()) active_runs_.end_waiting_calls(open_.outcomes);
   if (!open_.records.empty()) saved_clock_.save(open_.batch);
   open_.is_durable = open_.is_durable || !open_.records.empty();
   orders_.take_early_starts(open_.effects, effects_before);

@@ -5,6 +5,7 @@
 #include "engine/base/size_units.hpp"
 #include "engine/core/gangs.hpp"
 #include "engine/core/graph.hpp"
+#include "engine/core/rollover.hpp"
 #include "engine/sched/binding.hpp"
 #include "engine/sched/gang_placement.hpp"
 #include "engine/sched/sched.hpp"
@@ -25,6 +26,14 @@ std::string utc(Time at_ms) {
 
 /// The rest is the trace of an error of the script.
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+/// The run that serves the name of `run` beside it.
+std::string served_run(const State& state, const Run& run) {
+  if (!run.rollover.previous.empty()) return run.rollover.previous;
+  for (const auto& [id, other] : state.runs)
+    if (other.name == run.name && other.rollover.phase == RolloverPhase::done) return id;
+  return "of its name";
+}
 
 std::string open_edges(const Run& run, UnitId unit, const std::vector<Edge>& edges) {
   NameList inputs, branches;
@@ -280,6 +289,13 @@ std::string why_running(const State& state, const Unit& u) {
 
 }  // namespace
 
+std::string restarts_text(const Unit& unit) {
+  if (!unit.detail || unit.detail->restarts == 0) return "";
+  uint32_t count = unit.detail->restarts;
+  std::string times = count == 1 ? "once" : std::to_string(count) + " times";
+  return "restarted " + times + ", last: " + first_line(unit.detail->failure.message);
+}
+
 std::string explain_wait(const State& state, const RunId& run_id, UnitId unit) {
   auto found = state.runs.find(run_id);
   if (found == state.runs.end()) return "the run " + run_id + " is not active";
@@ -299,13 +315,17 @@ std::string explain_wait(const State& state, const RunId& run_id, UnitId unit) {
       for (UnitId instance : instances_of(run, unit)) {
         if (!is_final(run.units[instance].status)) open.add(quoted(run, instance));
       }
-      return "it waits for its instances " + open.text();
+      const char* what = is_replica_set(run, unit) ? "its replicas " : "its instances ";
+      return "it waits for " + (what + open.text());
     }
     case Phase::resolving:
       return "its inputs are being read";
     case Phase::gathering:
       return "its result is being assembled";
     case Phase::parked:
+      if (is_held_back(run, unit))
+        return "it has `rollover = \"replace\"`: it starts when the version before, run " +
+               served_run(state, run) + ", has ended";
       return run.status == RunStatus::interrupted
                  ? "its run was interrupted: `flow resume " + run_id + "` continues it"
                  : "its run is being stopped";

@@ -44,5 +44,8 @@ constexpr Time kGrowAfterMs =
 /// Says in a sentence why `unit` is not running: the binding constraint of each worker and the
 /// units that hold it. For many workers the rest is summarized by constraint.
 std::string explain_wait(const State& state, const RunId& run, UnitId unit);
+/// "restarted 3 times, last: …" with why the last attempt ended, of a service that died after it
+/// was ready; else "".
+std::string restarts_text(const Unit& unit);
 
 }  // namespace flow::core

@@ -41,6 +41,20 @@ std::string batch_signature(const Tensors& inputs) {
   return signature;
 }
 
+Tensors zero_rows(const Tensors& like, int64_t rows) {
+  Tensors zeros;
+  for (const auto& [name, tensor] : like) {
+    size_t row_bytes = tensor.data->size() / static_cast<size_t>(tensor.shape.front());
+    Tensor part;
+    part.dtype = tensor.dtype;
+    part.shape = tensor.shape;
+    part.shape.front() = rows;
+    part.data = std::make_shared<const std::string>(row_bytes * static_cast<size_t>(rows), '\0');
+    zeros.emplace(name, std::move(part));
+  }
+  return zeros;
+}
+
 Tensors join_rows(const std::vector<const Tensors*>& parts) {
   if (parts.size() == 1) return *parts.front();
   Tensors joined;

@@ -17,6 +17,8 @@ uint64_t bytes_of(const Tensors& tensors);
 /// Equal texts mean that the requests can be joined: names, datatypes and shapes are equal except
 /// for the first dimension. Empty if this one cannot be joined with any.
 std::string batch_signature(const Tensors& inputs);
+/// Zeros of so many rows, to be joined with these inputs.
+Tensors zero_rows(const Tensors& like, int64_t rows);
 /// Copies all parts; shares those of a single one.
 Tensors join_rows(const std::vector<const Tensors*>& parts);
 /// The parts share the memory of `outputs`. Error if an output's first dimension is not that of the

@@ -15,8 +15,8 @@ constexpr auto kLookInterval = std::chrono::milliseconds(100);
 
 struct BatchQueue::Entry {
   std::unique_ptr<PendingRequest> request;
-  uint64_t number = 0;  // of push()
   Bucket* bucket = nullptr;
+  bool is_urgent = false;  // it makes its bucket due
   std::multimap<Clock::time_point, Entry*>::iterator deadline;
 };
 
@@ -24,12 +24,13 @@ struct BatchQueue::Bucket {
   std::string key;
   int64_t rows_full;  // with this many it is due at once
   int64_t rows = 0;
-  std::map<uint64_t, Entry> entries;  // by number
+  size_t urgent = 0;                  // entries
+  std::map<uint64_t, Entry> entries;  // by the number of push()
 
-  bool is_full() const { return rows >= rows_full; }
+  bool is_full() const { return rows >= rows_full || urgent > 0; }
   Age age() const {
-    const Entry& oldest = entries.begin()->second;
-    return {oldest.request->arrived, oldest.number};
+    const auto& [number, oldest] = *entries.begin();
+    return {oldest.request->arrived, number};
   }
 };
 
@@ -38,8 +39,19 @@ BatchQueue::BatchQueue(int64_t rows_max, Clock::duration wait) : rows_max_(rows_
 BatchQueue::~BatchQueue() = default;
 
 void BatchQueue::push(std::unique_ptr<PendingRequest> request) {
-  uint64_t number = pushed_++;
-  std::string key = batch_signature(request->request.inputs);
+  // A queue that was empty had no client to look for.
+  if (deadlines_.empty()) next_look_ = std::max(next_look_, request->arrived + kLookInterval);
+  request->number = pushed_++;
+  insert(std::move(request), false);
+}
+
+void BatchQueue::put_back(std::unique_ptr<PendingRequest> request) {
+  insert(std::move(request), true);
+}
+
+void BatchQueue::insert(std::unique_ptr<PendingRequest> request, bool is_urgent) {
+  uint64_t number = request->number;
+  std::string key = request->is_alone ? "" : batch_signature(request->request.inputs);
   bool is_alone = key.empty();
   request->rows = is_alone ? 0 : rows_of(request->request.inputs);
   if (is_alone) key = "alone " + std::to_string(number);  // a signature begins with a digit
@@ -54,10 +66,24 @@ void BatchQueue::push(std::unique_ptr<PendingRequest> request) {
   Entry& entry = bucket.entries[number];
   entry.deadline = deadlines_.emplace(request->deadline, &entry);
   entry.bucket = &bucket;
-  entry.number = number;
+  entry.is_urgent = is_urgent;
+  bucket.urgent += is_urgent ? 1 : 0;
   bucket.rows += request->rows;
   entry.request = std::move(request);
   insert_age(bucket);
+}
+
+BatchQueue::Requests BatchQueue::take_all() {
+  std::map<uint64_t, std::unique_ptr<PendingRequest>> by_number;
+  for (auto& [key, bucket] : buckets_)
+    for (auto& [number, entry] : bucket->entries) by_number[number] = std::move(entry.request);
+  buckets_.clear();
+  filling_.clear();
+  full_.clear();
+  deadlines_.clear();
+  Requests all;
+  for (auto& [number, request] : by_number) all.push_back(std::move(request));
+  return all;
 }
 
 BatchQueue::Requests BatchQueue::take_lapsed(Clock::time_point now) {
@@ -65,7 +91,7 @@ BatchQueue::Requests BatchQueue::take_lapsed(Clock::time_point now) {
   if (now >= next_look_) {
     next_look_ = now + kLookInterval;
     for (const auto& [deadline, entry] : deadlines_)
-      if (deadline <= now || entry->request->reply.is_abandoned()) lapsed.push_back(entry);
+      if (deadline <= now || entry->request->is_abandoned()) lapsed.push_back(entry);
   } else {
     for (const auto& [deadline, entry] : deadlines_) {
       if (deadline > now) break;
@@ -76,7 +102,7 @@ BatchQueue::Requests BatchQueue::take_lapsed(Clock::time_point now) {
   for (Entry* entry : lapsed) {
     Bucket& bucket = *entry->bucket;
     erase_age(bucket);
-    removed.push_back(remove(bucket, entry->number));
+    removed.push_back(remove(bucket, entry->request->number));
     update(bucket);
   }
   return removed;
@@ -94,10 +120,12 @@ BatchQueue::Requests BatchQueue::take_batch(Clock::time_point now) {
   erase_age(bucket);
   Requests batch;
   int64_t rows = 0;
+  uint64_t bytes = 0;
   while (!bucket.entries.empty()) {
     const auto& [number, entry] = *bucket.entries.begin();
-    if (!batch.empty() && rows + entry.request->rows > rows_max_) break;
     rows += entry.request->rows;
+    bytes += bytes_of(entry.request->request.inputs);
+    if (!batch.empty() && (rows > rows_max_ || bytes > kBatchBytesMax)) break;
     batch.push_back(remove(bucket, number));
   }
   update(bucket);
@@ -127,6 +155,7 @@ std::unique_ptr<PendingRequest> BatchQueue::remove(Bucket& bucket, uint64_t numb
   std::unique_ptr<PendingRequest> request = std::move(entry->second.request);
   deadlines_.erase(entry->second.deadline);
   bucket.rows -= request->rows;
+  bucket.urgent -= entry->second.is_urgent ? 1 : 0;
   bucket.entries.erase(entry);
   return request;
 }

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/serve/http/http_server.hpp"
+#include "engine/serve/infer_responder.hpp"
 #include "engine/serve/inference.hpp"
 
 namespace flow {
@@ -18,12 +18,19 @@ namespace flow {
 struct PendingRequest {
   using Clock = std::chrono::steady_clock;
 
+  bool is_abandoned() const { return responder != nullptr && responder->is_abandoned(); }
+
   InferRequest request;
-  HttpReply reply;
-  std::string accept_encoding;
+  std::unique_ptr<InferResponder> responder;
   Clock::time_point arrived, deadline;
-  int64_t rows = 0;  // set by push(); 0 if the request cannot be joined with others
+  int deaths = 0;         // of replicas that ran it
+  bool is_alone = false;  // it must not be joined with others
+  // Set by push():
+  int64_t rows = 0;  // 0 if the request cannot be joined with others
+  uint64_t number = 0;
 };
+
+constexpr uint64_t kBatchBytesMax = 128u << 20;  // of the inputs of several requests
 
 /// As many requests wait as are pushed: the caller bounds them, by its connections.
 class BatchQueue {
@@ -38,7 +45,11 @@ class BatchQueue {
 
   /// A request that cannot be joined with others is due at once, as it has nothing to wait for.
   void push(std::unique_ptr<PendingRequest> request);
+  /// Puts a request that was taken before at its former place. It is due at once.
+  void put_back(std::unique_ptr<PendingRequest> request);
   size_t size() const { return deadlines_.size(); }
+  /// Removes all requests, in the order of push().
+  Requests take_all();
   /// Removes the requests whose deadline has passed, and those whose client has left. It looks for
   /// the latter every 100 ms at most, because it has to look at all.
   Requests take_lapsed(Clock::time_point now);
@@ -49,6 +60,8 @@ class BatchQueue {
   Clock::time_point next_event() const;
   /// time_point::max() if it is empty.
   Clock::time_point next_deadline() const;
+  /// When take_lapsed() looks for clients that have left.
+  Clock::time_point next_look() const { return next_look_; }
 
  private:
   struct Entry;
@@ -57,6 +70,7 @@ class BatchQueue {
   using Age = std::pair<Clock::time_point, uint64_t>;
   using Ages = std::map<Age, Bucket*>;
 
+  void insert(std::unique_ptr<PendingRequest> request, bool is_urgent);
   void insert_age(Bucket& bucket);
   void erase_age(const Bucket& bucket);
   // Without the bucket's age, which the caller erases before and inserts after that.

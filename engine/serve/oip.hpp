@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "engine/serve/inference.hpp"
 #include "flow/result.hpp"
@@ -25,8 +26,13 @@ struct InferResponse {
   size_t json_bytes = 0;  // of the body, before the binary tensors; 0: it has none
 };
 
-/// Encodes the outputs that the request asks for. An output that does not exist is an Error of kind
-/// user. NaN or an infinity in JSON is an Error of kind task that names the output.
+/// The outputs that the request asks for, in its order. One that does not exist is an Error of kind
+/// user.
+Result<std::vector<const Tensors::value_type*>> requested_outputs(const InferRequest& request,
+                                                                  const Tensors& outputs);
+
+/// Encodes the outputs that the request asks for, with the errors of requested_outputs(). NaN or an
+/// infinity in JSON is an Error of kind task that names the output.
 Result<InferResponse> print_infer_response(const std::string& model, const InferRequest& request,
                                            const Tensors& outputs);
 

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -19,6 +20,24 @@ namespace flow {
 namespace {
 
 constexpr size_t kNestingMax = 64;
+constexpr size_t kDatatypeShownMax = 40;                 // bytes of one in an error
+constexpr uint64_t kTensorBytesMax = uint64_t{1} << 40;  // as in kernels/tensor/tensor.cc
+
+// The number of elements. A shape without any has a limit too, because a tensor has strides.
+Result<size_t> element_count(const std::string& place, const std::vector<int64_t>& shape,
+                             DType dtype) {
+  bool is_empty = std::ranges::find(shape, 0) != shape.end();
+  uint64_t product = 1, max = is_empty ? kTensorBytesMax / dtype_size(dtype) : kElementsMax;
+  for (int64_t extent : shape) {
+    auto factor = static_cast<uint64_t>(std::max<int64_t>(extent, 1));
+    if (product > max / factor)
+      return user_error(fmt::format("{}.shape is larger than {} may be ({} elements{})", place,
+                                    is_empty ? "that of an empty tensor" : "a request", max,
+                                    is_empty ? ", if each size 0 counts as 1" : ""));
+    product *= factor;
+  }
+  return is_empty ? 0 : static_cast<size_t>(product);
+}
 
 const char* skip_space(const char* at) {
   while (is_json_space(*at)) at++;
@@ -205,6 +224,22 @@ Status check_elements(const InputHead& input, std::string_view data) {
 }
 
 }  // namespace
+
+Result<InputHead> input_head(const std::string& place, const std::string& name,
+                             const std::string& datatype, const std::vector<int64_t>& shape) {
+  InputHead head{place, name, find_datatype(datatype), 0};
+  if (datatype == "BYTES")
+    return user_error(place +
+                      ".datatype `BYTES` is not supported, because tensors hold numbers: send the "
+                      "bytes of a text as UINT8");
+  if (head.datatype == nullptr)
+    return user_error(fmt::format("{}.datatype `{}` is not one of {}", place,
+                                  cut_text(datatype, kDatatypeShownMax), datatype_names()));
+  auto count = element_count(place, shape, head.datatype->dtype);
+  FLOW_TRY(count);
+  head.count = *count;
+  return head;
+}
 
 Result<Bytes> read_json_data(const InputHead& input, std::string_view json, std::string_view data) {
   constexpr uint16_t kHalfInfinity = 0x7c00, kBfloatInfinity = 0x7f80;

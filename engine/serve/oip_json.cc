@@ -21,13 +21,6 @@ namespace {
 
 namespace ondemand = simdjson::ondemand;
 
-constexpr size_t kDimensionsMax = 8;
-constexpr size_t kInputsMax = 64;
-constexpr size_t kOutputsMax = 64;
-constexpr size_t kIdBytesMax = 1024;
-constexpr size_t kShownMax = 40;                         // bytes of a text in an error
-constexpr uint64_t kTensorBytesMax = uint64_t{1} << 40;  // as in kernels/tensor/tensor.cc
-
 static_assert(kBodyPadding >= simdjson::SIMDJSON_PADDING);
 
 struct InputFields {
@@ -80,22 +73,6 @@ class RequestReader {
   InferRequest request_;
 };
 
-// The number of elements. A shape without any has a limit too, because a tensor has strides.
-Result<size_t> element_count(const std::string& place, const std::vector<int64_t>& shape,
-                             DType dtype) {
-  bool is_empty = std::ranges::find(shape, 0) != shape.end();
-  uint64_t product = 1, max = is_empty ? kTensorBytesMax / dtype_size(dtype) : kElementsMax;
-  for (int64_t extent : shape) {
-    auto factor = static_cast<uint64_t>(std::max<int64_t>(extent, 1));
-    if (product > max / factor)
-      return user_error(fmt::format("{}.shape is larger than {} may be ({} elements{})", place,
-                                    is_empty ? "that of an empty tensor" : "a request", max,
-                                    is_empty ? ", if each size 0 counts as 1" : ""));
-    product *= factor;
-  }
-  return is_empty ? 0 : static_cast<size_t>(product);
-}
-
 Status RequestReader::read_input(const std::string& place, ondemand::value value) {
   constexpr std::array<std::string_view, 5> kKnown = {"name", "datatype", "shape", "data",
                                                       "parameters"};
@@ -143,17 +120,9 @@ Status RequestReader::add_input(const std::string& place, const InputFields& fie
   if (!is_json && !fields.binary_size) return missing(place + ".data");
   if (is_json && fields.binary_size)
     return user_error(place + " has both `data` and `parameters.binary_data_size`");
-  InputHead head{place, *fields.name, find_datatype(*fields.datatype), 0};
-  if (*fields.datatype == "BYTES")
-    return user_error(place +
-                      ".datatype `BYTES` is not supported, because tensors hold numbers: send the "
-                      "bytes of a text as UINT8");
-  if (head.datatype == nullptr)
-    return user_error(fmt::format("{}.datatype `{}` is not one of {}", place,
-                                  cut_text(*fields.datatype, kShownMax), datatype_names()));
-  auto count = element_count(place, *fields.shape, head.datatype->dtype);
-  FLOW_TRY(count);
-  head.count = *count;
+  auto checked = input_head(place, *fields.name, *fields.datatype, *fields.shape);
+  FLOW_TRY(checked);
+  const InputHead& head = *checked;
   if (request_.inputs.contains(head.name))
     return user_error(fmt::format("two inputs are named `{}`", head.name));
   auto data =

@@ -163,21 +163,34 @@ Error no_output(const std::string& name, const Tensors& outputs) {
 
 }  // namespace
 
+Result<std::vector<const Tensors::value_type*>> requested_outputs(const InferRequest& request,
+                                                                  const Tensors& outputs) {
+  std::vector<const Tensors::value_type*> selected;
+  if (request.outputs.empty()) {
+    for (const auto& output : outputs) selected.push_back(&output);
+  }
+  for (const RequestedOutput& requested : request.outputs) {
+    auto found = outputs.find(requested.name);
+    if (found == outputs.end()) return no_output(requested.name, outputs);
+    selected.push_back(&*found);
+  }
+  return selected;
+}
+
 Result<InferResponse> print_infer_response(const std::string& model, const InferRequest& request,
                                            const Tensors& outputs) {
+  auto selected = requested_outputs(request, outputs);
+  FLOW_TRY(selected);
   ResponsePrinter printer;
   printer.json.append("{\"model_name\":").append(to_json(Value(model)));
   printer.json.append(",\"model_version\":\"1\"");
   if (!request.id.empty()) printer.json.append(",\"id\":").append(to_json(Value(request.id)));
   printer.json.append(",\"outputs\":[");
-  if (request.outputs.empty()) {
-    for (const auto& [name, tensor] : outputs)
-      FLOW_TRY(printer.add(name, tensor, request.are_outputs_binary));
-  }
-  for (const RequestedOutput& requested : request.outputs) {
-    auto found = outputs.find(requested.name);
-    if (found == outputs.end()) return no_output(requested.name, outputs);
-    FLOW_TRY(printer.add(requested.name, found->second, requested.is_binary));
+  for (size_t i = 0; i < selected->size(); i++) {
+    const auto& [name, tensor] = *(*selected)[i];
+    bool is_binary =
+        request.outputs.empty() ? request.are_outputs_binary : request.outputs[i].is_binary;
+    FLOW_TRY(printer.add(name, tensor, is_binary));
   }
   return printer.take();
 }

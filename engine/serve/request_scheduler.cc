@@ -1,9 +1,6 @@
 #include "engine/serve/request_scheduler.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <exception>
 #include <numeric>
 #include <utility>
 
@@ -13,231 +10,297 @@ namespace flow {
 
 namespace {
 
-using Clock = RequestScheduler::Clock;
-
 constexpr int kClientLeft = 499;  // as nginx has it
+constexpr int kReplicaDied = 502;
 constexpr int kStopping = 503;
 constexpr int kTooLate = 504;
 
-RejectedRequest rejection_of(PendingRequest& request, int status) {
-  return {std::move(request.reply), request.arrived, request.deadline, status};
+/// Whether the inputs have rows, and so many more of them are not too large.
+bool may_be_padded(const Tensors& inputs, int64_t rows) {
+  if (batch_signature(inputs).empty()) return false;
+  uint64_t row_bytes = bytes_of(inputs) / static_cast<uint64_t>(rows_of(inputs));
+  return row_bytes <= kBatchBytesMax / static_cast<uint64_t>(rows);
+}
+
+int64_t sum_of(const std::vector<int64_t>& rows) {
+  return std::accumulate(rows.begin(), rows.end(), int64_t{0});
 }
 
 }  // namespace
 
+struct RequestScheduler::Slot {
+  struct Batch {
+    uint64_t number = 0;
+    BatchQueue::Requests requests = {};  // null: it was rejected, and predict still reads it
+    std::vector<int64_t> rows = {};      // of the requests, and then of the padding
+    Clock::time_point began, deadline;   // the earliest of its requests
+  };
+
+  Replica* replica;
+  Clock::time_point idle_since;
+  std::optional<Batch> batch = {};
+  uint64_t batches = 0;
+  bool is_leaving = false;
+};
+
 RequestScheduler::RequestScheduler(const Limits& limits, Outcomes outcomes)
     : limits_(limits), outcomes_(std::move(outcomes)), queue_(limits.rows_max, limits.batch_wait) {}
 
-RequestScheduler::Admission RequestScheduler::push(std::unique_ptr<PendingRequest>& request) {
-  bool wakes_predict = false, wakes_timer = false;
-  {
-    std::lock_guard lock(mutex_);
-    uint64_t bytes = bytes_of(request->request.inputs);
-    if (is_closed_) return Admission::closed;
-    if (queue_.size() >= limits_.queue_max) return Admission::full;
-    if (queue_.size() > 0 && queued_bytes_ + bytes > limits_.bytes_max)
-      return Admission::too_many_bytes;
-    Clock::time_point deadline = request->deadline;
-    queue_.push(std::move(request));
-    queued_bytes_ += bytes;
-    if (deadline < timer_wakes_at_) {
-      timer_wakes_at_ = deadline;
-      wakes_timer = true;
-    }
-    bool is_waiting = predict_wakes_at_ != Clock::time_point::min();
-    if (is_waiting && queue_.next_event() < predict_wakes_at_) {
-      predict_wakes_at_ = Clock::time_point::min();  // one wake suffices
-      wakes_predict = true;
-    }
-  }
-  // Without the lock, so that the thread does not wake only to wait for it.
-  if (wakes_predict) predict_wake_.notify_one();
-  if (wakes_timer) timer_wake_.notify_one();
+RequestScheduler::~RequestScheduler() = default;
+
+// ---- Requests
+
+RequestScheduler::Admission RequestScheduler::push(std::unique_ptr<PendingRequest>& request,
+                                                   Clock::time_point now) {
+  if (is_closed_) return Admission::closed;
+  if (is_full()) return Admission::full;
+  uint64_t bytes = bytes_of(request->request.inputs);
+  if (queue_.size() > 0 && queued_bytes_ + bytes > limits_.bytes_max)
+    return Admission::too_many_bytes;
+  queue_.push(std::move(request));
+  queued_bytes_ += bytes;
+  Rejections rejections;
+  start_batches(now, rejections);
+  reject(std::move(rejections));
   return Admission::admitted;
 }
 
-bool RequestScheduler::is_full() const {
-  std::lock_guard lock(mutex_);
-  return queue_.size() >= limits_.queue_max;
+void RequestScheduler::adopt(std::unique_ptr<PendingRequest> request, Clock::time_point now) {
+  queued_bytes_ += bytes_of(request->request.inputs);
+  queue_.push(std::move(request));
+  run_due(now);
 }
 
-size_t RequestScheduler::queued() const {
-  std::lock_guard lock(mutex_);
-  return queue_.size();
+BatchQueue::Requests RequestScheduler::take_queue() {
+  queued_bytes_ = 0;
+  return queue_.take_all();
 }
 
-bool RequestScheduler::is_overdue() const {
-  Clock::rep began = call_began_;
-  return began != 0 && Clock::now().time_since_epoch() - Clock::duration(began) > limits_.call_max;
-}
-
-// ---- the thread that predicts
-
-void RequestScheduler::run(const Predict& predict, const std::function<void()>& between) {
-  while (next_batch()) {
-    if (!running_.empty()) answer_batch(predict);
-    between();
-  }
-}
-
-/// Waits for a batch and moves it to running_, or for wake(); then running_ is empty. Returns false
-/// after close().
-bool RequestScheduler::next_batch() {
-  std::unique_lock lock(mutex_);
-  while (!is_closed_ && running_.empty() && !std::exchange(is_woken_, false)) {
-    Clock::time_point now = Clock::now();
-    Rejections rejections;
-    for (auto& request : queue_.take_batch(now)) {
-      queued_bytes_ -= bytes_of(request->request.inputs);
-      if (request->reply.is_abandoned())
-        rejections.push_back(rejection_of(*request, kClientLeft));
-      else
-        running_.push_back({std::move(request)});
-    }
-    if (running_.empty() && rejections.empty() && queue_.next_deadline() <= now)
-      rejections = take_lapsed(now);
-    if (!rejections.empty()) {
-      lock.unlock();
-      reject(std::move(rejections));
-      lock.lock();
-      continue;
-    }
-    if (!running_.empty()) break;
-    Clock::time_point next = queue_.next_event();
-    predict_wakes_at_ = next;
-    if (next == Clock::time_point::max()) {
-      predict_wake_.wait(lock);
-    } else {
-      predict_wake_.wait_until(lock, next);
-    }
-    predict_wakes_at_ = Clock::time_point::min();
-  }
-  return !is_closed_;
-}
-
-void RequestScheduler::answer_batch(const Predict& predict) {
-  std::vector<const Tensors*> parts;
-  std::vector<int64_t> rows;
-  for (const RunningRequest& running : running_) {
-    parts.push_back(&running.request->request.inputs);
-    rows.push_back(rows_of(*parts.back()));
-  }
-  if (parts.size() > 1) {
-    auto outputs = call(predict, parts, std::accumulate(rows.begin(), rows.end(), 0L));
-    if (outputs.ok()) {
-      auto split = split_rows(*outputs, rows);
-      std::vector<RunningRequest> ended = take_running();
-      for (size_t i = 0; i < ended.size(); i++) {
-        if (ended[i].is_rejected) continue;
-        Result<Tensors> outputs_of_one =
-            split.ok() ? Result<Tensors>(std::move((*split)[i])) : Result<Tensors>(split.error());
-        outcomes_.finished(*ended[i].request, outputs_of_one);
-      }
-      return;
-    }
-  }
-  // Alone; also each request of a batch that failed, so that one bad request does not fail the
-  // others.
-  for (size_t i = 0; i < parts.size(); i++) {
-    if (!is_wanted(i)) continue;
-    auto outputs = call(predict, {parts[i]}, rows[i]);
-    RunningRequest ended;
-    {
-      std::lock_guard lock(mutex_);
-      ended = std::exchange(running_[i], {nullptr, true});
-    }
-    if (!ended.is_rejected) outcomes_.finished(*ended.request, outputs);
-  }
-  Rejections left;
-  for (RunningRequest& running : take_running())
-    if (!running.is_rejected) left.push_back(rejection_of(*running.request, kClientLeft));
-  reject(std::move(left));
-}
-
-Result<Tensors> RequestScheduler::call(const Predict& predict,
-                                       const std::vector<const Tensors*>& parts, int64_t rows) {
-  Clock::time_point began = Clock::now();
-  call_began_ = began.time_since_epoch().count();
-  auto outputs = [&]() -> Result<Tensors> {
-    try {
-      return parts.size() == 1 ? predict(*parts.front()) : predict(join_rows(parts));
-    } catch (const std::exception& error) {
-      return Error{ErrorKind::task, fmt::format("`predict` failed: {}", error.what())};
-    }
-  }();
-  call_began_ = 0;
-  outcomes_.called(rows, Clock::now() - began);
-  return outputs;
-}
-
-bool RequestScheduler::is_wanted(size_t at) const {
-  std::lock_guard lock(mutex_);
-  return !running_[at].is_rejected && !running_[at].request->reply.is_abandoned();
-}
-
-std::vector<RequestScheduler::RunningRequest> RequestScheduler::take_running() {
-  std::lock_guard lock(mutex_);
-  return std::exchange(running_, {});
-}
-
-void RequestScheduler::wake() {
-  {
-    std::lock_guard lock(mutex_);
-    is_woken_ = true;
-  }
-  predict_wake_.notify_one();
-}
-
-// ---- deadlines and the end
-
-void RequestScheduler::await_deadlines(Clock::time_point until) {
-  Rejections lapsed;
-  {
-    std::unique_lock lock(mutex_);
-    timer_wakes_at_ = std::min(until, next_deadline());
-    while (Clock::now() < timer_wakes_at_) timer_wake_.wait_until(lock, timer_wakes_at_);
-    timer_wakes_at_ = Clock::time_point::min();
-    lapsed = take_lapsed(Clock::now());
-  }
-  reject(std::move(lapsed));
-}
-
-/// Of all requests. The lock is held.
-Clock::time_point RequestScheduler::next_deadline() const {
-  Clock::time_point next = queue_.next_deadline();
-  for (const RunningRequest& running : running_)
-    if (!running.is_rejected) next = std::min(next, running.request->deadline);
-  return next;
-}
-
-/// The lock is held.
-RequestScheduler::Rejections RequestScheduler::take_lapsed(Clock::time_point now) {
-  Rejections lapsed;
-  for (auto& request : queue_.take_lapsed(now)) {
-    queued_bytes_ -= bytes_of(request->request.inputs);
-    lapsed.push_back(rejection_of(*request, request->deadline <= now ? kTooLate : kClientLeft));
-  }
-  for (RunningRequest& running : running_) {
-    if (running.is_rejected || running.request->deadline > now) continue;
-    running.is_rejected = true;
-    lapsed.push_back(rejection_of(*running.request, kTooLate));
-  }
-  return lapsed;
+void RequestScheduler::put_back(std::unique_ptr<PendingRequest> request) {
+  queued_bytes_ += bytes_of(request->request.inputs);
+  queue_.put_back(std::move(request));
 }
 
 void RequestScheduler::reject(Rejections rejections) {
-  for (RejectedRequest& rejected : rejections) outcomes_.rejected(std::move(rejected));
+  for (auto& [request, status] : rejections) outcomes_.rejected(*request, status);
+}
+
+// ---- Replicas
+
+RequestScheduler::Slot& RequestScheduler::slot_of(const Replica& replica) const {
+  auto found = std::ranges::find(slots_, &replica, [](const auto& slot) { return slot->replica; });
+  FLOW_CHECK(found != slots_.end());
+  return **found;
+}
+
+void RequestScheduler::add(Replica& replica, Clock::time_point now) {
+  slots_.push_back(std::make_unique<Slot>(Slot{&replica, now}));
+  run_due(now);
+}
+
+void RequestScheduler::remove(Replica& replica, Clock::time_point now) {
+  auto batch = std::move(slot_of(replica).batch);
+  std::erase_if(slots_, [&](const auto& slot) { return slot->replica == &replica; });
+  Rejections rejections;
+  if (batch) {
+    for (auto& request : batch->requests) {
+      if (request == nullptr) continue;
+      request->deaths++;
+      request->is_alone = request->is_alone || request->deaths == kRunsMax - 1;
+      if (request->is_abandoned()) {
+        rejections.emplace_back(std::move(request), kClientLeft);
+      } else if (!limits_.is_idempotent || request->deaths >= kRunsMax) {
+        rejections.emplace_back(std::move(request), kReplicaDied);
+      } else {
+        put_back(std::move(request));
+      }
+    }
+  }
+  start_batches(now, rejections);
+  reject(std::move(rejections));
+}
+
+void RequestScheduler::set_leaving(Replica& replica, Clock::time_point now) {
+  slot_of(replica).is_leaving = true;
+  run_due(now);
+}
+
+RequestScheduler::ReplicaState RequestScheduler::state(const Replica& replica) const {
+  const Slot& slot = slot_of(replica);
+  return {slot.batches, slot.batch.has_value(), slot.is_leaving};
+}
+
+bool RequestScheduler::has_staying() const {
+  return std::ranges::any_of(slots_, [](const auto& slot) { return !slot->is_leaving; });
+}
+
+size_t RequestScheduler::running() const {
+  size_t count = 0;
+  for (const auto& slot : slots_)
+    if (slot->batch)
+      count +=
+          static_cast<size_t>(std::ranges::count_if(slot->batch->requests, [](const auto& request) {
+            return request != nullptr && !request->is_abandoned();
+          }));
+  return count;
+}
+
+bool RequestScheduler::is_overdue(Clock::time_point now) const {
+  return !slots_.empty() && std::ranges::all_of(slots_, [&](const auto& slot) {
+    return slot->batch && now - slot->batch->began > limits_.call_max;
+  });
+}
+
+// ---- Batches
+
+bool RequestScheduler::may_start(const Slot& slot, bool has_others) const {
+  return !slot.batch && !(slot.is_leaving && has_others);
+}
+
+/// The one that was busy last: what it needs is most likely still in its caches. Null if none is
+/// idle.
+RequestScheduler::Slot* RequestScheduler::idle_slot() const {
+  bool has_others = has_staying();
+  Slot* idle = nullptr;
+  for (const auto& slot : slots_)
+    if (may_start(*slot, has_others) && (idle == nullptr || slot->idle_since > idle->idle_since))
+      idle = slot.get();
+  return idle;
+}
+
+void RequestScheduler::start_batches(Clock::time_point now, Rejections& rejections) {
+  while (!is_paused_ && queue_.size() > 0) {
+    Slot* slot = idle_slot();
+    if (slot == nullptr) return;
+    BatchQueue::Requests taken = queue_.take_batch(now);
+    if (taken.empty()) return;
+    BatchQueue::Requests wanted;
+    for (auto& request : taken) {
+      queued_bytes_ -= bytes_of(request->request.inputs);
+      if (request->deadline <= now) {
+        rejections.emplace_back(std::move(request), kTooLate);
+      } else if (request->is_abandoned()) {
+        rejections.emplace_back(std::move(request), kClientLeft);
+      } else {
+        wanted.push_back(std::move(request));
+      }
+    }
+    if (!wanted.empty()) start(*slot, std::move(wanted), now);
+  }
+}
+
+void RequestScheduler::start(Slot& slot, BatchQueue::Requests requests, Clock::time_point now) {
+  Slot::Batch batch{.number = ++last_batch_, .began = now, .deadline = Clock::time_point::max()};
+  std::vector<const Tensors*> parts;
+  for (const auto& request : requests) {
+    parts.push_back(&request->request.inputs);
+    batch.rows.push_back(rows_of(request->request.inputs));
+    batch.deadline = std::min(batch.deadline, request->deadline);
+  }
+  Tensors padding;
+  int64_t missing = limits_.rows_max - sum_of(batch.rows);
+  if (limits_.is_padded && missing > 0 && may_be_padded(*parts.front(), missing)) {
+    padding = zero_rows(*parts.front(), missing);
+    parts.push_back(&padding);
+    batch.rows.push_back(missing);
+  }
+  batch.requests = std::move(requests);
+  slot.batch = std::move(batch);
+  slot.replica->start(last_batch_, parts);
+}
+
+bool RequestScheduler::finish(Replica& replica, uint64_t number, Result<Tensors> outputs,
+                              Clock::time_point now) {
+  Slot& slot = slot_of(replica);
+  if (!slot.batch || slot.batch->number != number) return false;
+  Slot::Batch batch = std::move(*slot.batch);
+  slot.batch.reset();
+  slot.idle_since = now;
+  slot.batches++;
+  size_t count = batch.requests.size();
+  outcomes_.called(sum_of({batch.rows.begin(), batch.rows.begin() + static_cast<ptrdiff_t>(count)}),
+                   now - batch.began);
+  bool is_joined = count > 1;
+  if (is_joined && !outputs.ok()) {
+    // Each runs again alone, so that one bad request does not fail the others.
+    for (auto& request : batch.requests) {
+      if (request == nullptr) continue;
+      request->is_alone = true;
+      put_back(std::move(request));
+    }
+  }
+  // First of all the replica gets its next batch: encoding takes time.
+  Rejections rejections;
+  start_batches(now, rejections);
+  reject(std::move(rejections));
+  bool is_whole = batch.rows.size() == 1 || (!is_joined && !outputs.ok());
+  if (is_whole) {
+    if (batch.requests[0] != nullptr) outcomes_.finished(*batch.requests[0], outputs);
+    return true;
+  }
+  if (!outputs.ok()) return true;
+  auto split = split_rows(*outputs, batch.rows);
+  for (size_t i = 0; i < count; i++) {
+    if (batch.requests[i] == nullptr) continue;
+    Result<Tensors> of_one =
+        split.ok() ? Result<Tensors>(std::move((*split)[i])) : Result<Tensors>(split.error());
+    outcomes_.finished(*batch.requests[i], of_one);
+  }
+  return true;
+}
+
+void RequestScheduler::set_paused(bool is_paused, Clock::time_point now) {
+  if (std::exchange(is_paused_, is_paused) && !is_paused) run_due(now);
+}
+
+// ---- Time
+
+void RequestScheduler::run_due(Clock::time_point now) {
+  Rejections rejections;
+  reject_lapsed(now, rejections);
+  start_batches(now, rejections);
+  reject(std::move(rejections));
+}
+
+void RequestScheduler::reject_lapsed(Clock::time_point now, Rejections& rejections) {
+  for (auto& request : queue_.take_lapsed(now)) {
+    queued_bytes_ -= bytes_of(request->request.inputs);
+    int status = request->deadline <= now ? kTooLate : kClientLeft;
+    rejections.emplace_back(std::move(request), status);
+  }
+  for (auto& slot : slots_) {
+    if (!slot->batch || slot->batch->deadline > now) continue;
+    slot->batch->deadline = Clock::time_point::max();
+    for (auto& request : slot->batch->requests) {
+      if (request == nullptr) continue;
+      if (request->deadline <= now) {
+        rejections.emplace_back(std::move(request), kTooLate);
+      } else {
+        slot->batch->deadline = std::min(slot->batch->deadline, request->deadline);
+      }
+    }
+  }
+}
+
+RequestScheduler::Clock::time_point RequestScheduler::next_event() const {
+  Clock::time_point next = Clock::time_point::max();
+  for (const auto& slot : slots_)
+    if (slot->batch) next = std::min(next, slot->batch->deadline);
+  if (queue_.size() == 0) return next;
+  next = std::min({next, queue_.next_deadline(), queue_.next_look()});
+  bool can_start = !is_paused_ && idle_slot() != nullptr;
+  return can_start ? std::min(next, queue_.next_event()) : next;
 }
 
 size_t RequestScheduler::close() {
+  is_closed_ = true;
   Rejections left;
-  {
-    std::lock_guard lock(mutex_);
-    is_closed_ = true;
-    left = take_lapsed(Clock::time_point::max() - std::chrono::hours(1));  // it adds to it
+  for (auto& request : take_queue()) left.emplace_back(std::move(request), kStopping);
+  for (auto& slot : slots_) {
+    if (!slot->batch) continue;
+    for (auto& request : slot->batch->requests)
+      if (request != nullptr) left.emplace_back(std::move(request), kStopping);
   }
-  predict_wake_.notify_one();
-  for (RejectedRequest& request : left) request.status = kStopping;
   size_t count = left.size();
   reject(std::move(left));
   return count;

@@ -1,30 +1,30 @@
-// Inference requests from their admission to their outcome: the queue, the calls of predict, and
+// Inference requests from their admission to their outcome: the queue, the batches at replicas, and
 // the deadlines.
 #pragma once
-#include <atomic>
 #include <chrono>
-#include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "engine/serve/batch_queue.hpp"
-#include "engine/serve/model_server.hpp"
+#include "flow/result.hpp"
 
 namespace flow {
 
-/// A request that gets no result: status 499 if its client has left, 503 if the service ends, 504
-/// if its deadline has passed.
-struct RejectedRequest {
-  using Clock = PendingRequest::Clock;
-
-  HttpReply reply;
-  Clock::time_point arrived, deadline;
-  int status = 0;
+/// What runs `predict`: one batch at a time.
+class Replica {
+ public:
+  virtual ~Replica() = default;
+  /// Starts the batch, whose parts are to be joined in this order; its outcome comes back by
+  /// RequestScheduler::finish(), later. The parts are valid during the call.
+  virtual void start(uint64_t batch, const std::vector<const Tensors*>& parts) = 0;
 };
 
-/// Thread-safe. One thread calls run(), and another one await_deadlines() from time to time.
+/// Not thread-safe. The caller gives the time, calls run_due() when next_event() has come, and owns
+/// the replicas.
 class RequestScheduler {
  public:
   using Clock = PendingRequest::Clock;
@@ -35,66 +35,87 @@ class RequestScheduler {
     size_t queue_max = 1024;
     uint64_t bytes_max = 256u << 20;  // of the tensors in the queue; one request may have more
     Clock::duration call_max{};       // a longer call of predict is overdue
+    bool is_idempotent = true;        // a request may run again after the death of its replica
+    bool is_padded = false;           // zeros fill a batch up to rows_max, if it has rows
   };
-  /// The functions are called without a lock.
+  /// They may call push() only: an answer can bring the next request of its connection.
   struct Outcomes {
-    /// On the thread of run(). It may move from both.
+    /// It may move from both.
     std::function<void(PendingRequest&, Result<Tensors>&)> finished;
-    /// On any thread.
-    std::function<void(RejectedRequest)> rejected;
-    /// After each call of predict, on the thread of run().
+    /// The request gets no result: status 499 if its client has left, 502 if its replica died, 503
+    /// if the service ends, 504 if its deadline has passed.
+    std::function<void(PendingRequest&, int status)> rejected;
+    /// After each call of predict.
     std::function<void(int64_t rows, Clock::duration duration)> called;
+  };
+  struct ReplicaState {
+    uint64_t batches = 0;  // that it has answered
+    bool is_busy = false, is_leaving = false;
   };
   enum class Admission : uint8_t { admitted, full, too_many_bytes, closed };
 
+  /// Runs of a request whose replicas die, the last one alone: a request may be what kills them.
+  static constexpr int kRunsMax = 3;
+
   RequestScheduler(const Limits& limits, Outcomes outcomes);
+  ~RequestScheduler();
 
   /// Takes the request if it is admitted.
-  Admission push(std::unique_ptr<PendingRequest>& request);
-  bool is_full() const;
-  size_t queued() const;
-  /// Whether the current call of predict is overdue.
-  bool is_overdue() const;
+  Admission push(std::unique_ptr<PendingRequest>& request, Clock::time_point now);
+  /// Takes a request that another scheduler has admitted.
+  void adopt(std::unique_ptr<PendingRequest> request, Clock::time_point now);
+  /// Removes all requests that wait.
+  BatchQueue::Requests take_queue();
 
-  /// Calls predict for each batch until close(). Calls `between` after each batch and after wake().
-  void run(const Predict& predict, const std::function<void()>& between);
-  /// Makes run() call `between` soon.
-  void wake();
-  /// Waits until `until` or the next deadline, and rejects the requests whose deadline has passed.
-  /// Also rejects waiting requests whose client has left.
-  void await_deadlines(Clock::time_point until);
-  /// Rejects all requests, also those in a call of predict. Returns how many there were.
+  void add(Replica& replica, Clock::time_point now);
+  /// The replica is gone: the requests of its batch run again, in the order of their arrival.
+  void remove(Replica& replica, Clock::time_point now);
+  /// From now on it gets batches only if all replicas are leaving.
+  void set_leaving(Replica& replica, Clock::time_point now);
+  /// The outcome of the replica's batch. False if it does not run this one.
+  bool finish(Replica& replica, uint64_t batch, Result<Tensors> outputs, Clock::time_point now);
+  /// While it is paused no batch is started.
+  void set_paused(bool is_paused, Clock::time_point now);
+
+  /// Rejects the requests whose deadline has passed or whose client has left, and starts batches
+  /// that are due.
+  void run_due(Clock::time_point now);
+  /// time_point::max() if there is none.
+  Clock::time_point next_event() const;
+  /// Rejects all requests, also those at replicas, and those that come. Returns how many there
+  /// were.
   size_t close();
 
- private:
-  struct RunningRequest {
-    std::unique_ptr<PendingRequest> request;
-    bool is_rejected = false;  // then predict still reads it, but its reply is gone
-  };
-  using Rejections = std::vector<RejectedRequest>;
+  bool is_full() const { return queue_.size() >= limits_.queue_max; }
+  size_t queued() const { return queue_.size(); }
+  /// Requests at replicas for which a client waits.
+  size_t running() const;
+  /// Whether a replica is neither gone nor leaving.
+  bool has_staying() const;
+  /// Whether the call of predict of every replica is overdue; false without replicas.
+  bool is_overdue(Clock::time_point now) const;
+  ReplicaState state(const Replica& replica) const;
 
-  bool next_batch();
-  void answer_batch(const Predict& predict);
-  Result<Tensors> call(const Predict& predict, const std::vector<const Tensors*>& parts,
-                       int64_t rows);
-  bool is_wanted(size_t at) const;
-  std::vector<RunningRequest> take_running();
-  Clock::time_point next_deadline() const;
-  Rejections take_lapsed(Clock::time_point now);
+ private:
+  struct Slot;
+  using Rejections = std::vector<std::pair<std::unique_ptr<PendingRequest>, int>>;
+
+  Slot& slot_of(const Replica& replica) const;
+  bool may_start(const Slot& slot, bool has_others) const;
+  Slot* idle_slot() const;
+  void start_batches(Clock::time_point now, Rejections& rejections);
+  void start(Slot& slot, BatchQueue::Requests requests, Clock::time_point now);
+  void put_back(std::unique_ptr<PendingRequest> request);
+  void reject_lapsed(Clock::time_point now, Rejections& rejections);
   void reject(Rejections rejections);
 
   const Limits limits_;
   const Outcomes outcomes_;
-  mutable std::mutex mutex_;
-  BatchQueue queue_;                       // up to queue_max
-  uint64_t queued_bytes_ = 0;              // of its tensors
-  std::vector<RunningRequest> running_;    // in predict; the thread of run() alone resizes it
-  std::atomic<Clock::rep> call_began_{0};  // 0: predict is not running
-  std::condition_variable predict_wake_, timer_wake_;
-  // When these threads wake by themselves; min() while they do not wait.
-  Clock::time_point predict_wakes_at_ = Clock::time_point::min();
-  Clock::time_point timer_wakes_at_ = Clock::time_point::min();
-  bool is_woken_ = false, is_closed_ = false;
+  BatchQueue queue_;                          // up to queue_max, and what is put back or adopted
+  uint64_t queued_bytes_ = 0;                 // of its tensors
+  std::vector<std::unique_ptr<Slot>> slots_;  // of the replicas, which the caller bounds
+  uint64_t last_batch_ = 0;
+  bool is_paused_ = false, is_closed_ = false;
 };
 
 }  // namespace flow

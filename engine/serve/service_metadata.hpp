@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "engine/serve/model_server.hpp"
+#include "engine/serve/service_options.hpp"
 
 namespace flow {
 

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
+#include <numeric>
 
 #include "engine/base/clock.hpp"
 #include "flow/result.hpp"
@@ -37,86 +39,108 @@ std::string escaped_label(std::string_view text) {
   return escaped;
 }
 
-constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr int kSuccess = 200;
+
+uint64_t us_of(std::chrono::steady_clock::duration duration) {
+  auto us = std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
+  return static_cast<uint64_t>(std::max<int64_t>(us, 0));
+}
 
 }  // namespace
 
 void ServiceMetrics::count_request(int status, std::chrono::steady_clock::duration duration) {
   FLOW_CHECK(status >= kStatusMin && status <= kStatusMax);
   static_assert(std::size(kDurationLimits) + 1 == kBuckets);
-  int64_t us = std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
-  const auto* limit = std::find_if(std::begin(kDurationLimits), std::end(kDurationLimits),
-                                   [us](const DurationLimit& each) { return us <= each.us; });
-  requests_[static_cast<size_t>(status - kStatusMin)].fetch_add(1, kRelaxed);
-  durations_[static_cast<size_t>(limit - std::begin(kDurationLimits))].fetch_add(1, kRelaxed);
-  Counter& total_us = status == kSuccess ? success_us_ : failure_us_;
-  total_us.fetch_add(static_cast<uint64_t>(std::max<int64_t>(us, 0)), kRelaxed);
-  if (status == kSuccess) last_success_ms_.store(static_cast<uint64_t>(now_ms()), kRelaxed);
+  uint64_t us = us_of(duration);
+  const auto* limit = std::find_if(
+      std::begin(kDurationLimits), std::end(kDurationLimits),
+      [us](const DurationLimit& each) { return us <= static_cast<uint64_t>(each.us); });
+  requests_[static_cast<size_t>(status - kStatusMin)]++;
+  durations_[static_cast<size_t>(limit - std::begin(kDurationLimits))]++;
+  (status == kSuccess ? success_us_ : failure_us_) += us;
+  if (status == kSuccess) last_success_ms_ = static_cast<uint64_t>(now_ms());
 }
 
 void ServiceMetrics::count_batch(int64_t rows, std::chrono::steady_clock::duration duration) {
-  auto us = std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
-  predict_us_.fetch_add(static_cast<uint64_t>(std::max<int64_t>(us, 0)), kRelaxed);
-  batches_.fetch_add(1, kRelaxed);
-  rows_.fetch_add(static_cast<uint64_t>(rows), kRelaxed);
+  predict_us_ += us_of(duration);
+  batches_++;
+  rows_ += static_cast<uint64_t>(rows);
 }
 
-std::string ServiceMetrics::text(std::string_view model, const Gauges& gauges) const {
+void ServiceMetrics::add(const ServiceMetrics& other) {
+  std::ranges::transform(requests_, other.requests_, requests_.begin(), std::plus<>());
+  std::ranges::transform(durations_, other.durations_, durations_.begin(), std::plus<>());
+  success_us_ += other.success_us_;
+  failure_us_ += other.failure_us_;
+  last_success_ms_ = std::max(last_success_ms_, other.last_success_ms_);
+  batches_ += other.batches_;
+  rows_ += other.rows_;
+  predict_us_ += other.predict_us_;
+}
+
+std::string ServiceMetrics::text(const std::vector<Series>& all) {
   std::string out;
-  const std::string label = "model=\"" + escaped_label(model) + "\"";
-  auto describe = [&out](const char* name, const char* type, const char* help) {
+  auto describe = [&](const char* name, const char* type, const char* help) {
     fmt::format_to(std::back_inserter(out),
                    "# HELP flow_service_{} {}\n# TYPE flow_service_{} {}\n", name, help, name,
                    type);
   };
-  auto sample = [&out](const char* name, const std::string& labels, auto value) {
-    fmt::format_to(std::back_inserter(out), "flow_service_{}{{{}}} {}\n", name, labels, value);
+  auto sample = [&](const Series& of, const char* name, const std::string& labels, auto value) {
+    fmt::format_to(std::back_inserter(out), "flow_service_{}{{model=\"{}\",version=\"{}\"{}}} {}\n",
+                   name, escaped_label(of.model), escaped_label(of.version), labels, value);
   };
-  auto single = [&](const char* name, const char* type, const char* help, uint64_t value) {
+  auto single = [&](const char* name, const char* type, const char* help, const auto& value_of) {
     describe(name, type, help);
-    sample(name, label, value);
+    for (const Series& each : all) sample(each, name, "", uint64_t{value_of(each)});
   };
 
   describe("requests_total", "counter", "Answered inference requests by HTTP status.");
-  for (int status = kStatusMin; status <= kStatusMax; status++) {
-    uint64_t count = requests_[static_cast<size_t>(status - kStatusMin)].load(kRelaxed);
-    // The series of successes exists from the start, so that its rate has a first value.
-    if (count > 0 || status == 200)
-      sample("requests_total", fmt::format("{},code=\"{}\"", label, status), count);
-  }
+  for (const Series& each : all)
+    for (int status = kStatusMin; status <= kStatusMax; status++) {
+      uint64_t count = each.metrics->requests_[static_cast<size_t>(status - kStatusMin)];
+      // The series of successes exists from the start, so that its rate has a first value.
+      if (count > 0 || status == kSuccess)
+        sample(each, "requests_total", fmt::format(",code=\"{}\"", status), count);
+    }
   describe("request_duration_seconds", "histogram",
            "Time from the arrival of an inference request to its response.");
-  uint64_t cumulative = 0;
-  for (size_t i = 0; i < kBuckets; i++) {
-    cumulative += durations_[i].load(kRelaxed);
-    const char* limit = i + 1 < kBuckets ? kDurationLimits[i].seconds : "+Inf";
-    sample("request_duration_seconds_bucket", fmt::format("{},le=\"{}\"", label, limit),
-           cumulative);
+  for (const Series& each : all) {
+    const ServiceMetrics& metrics = *each.metrics;
+    uint64_t cumulative = 0;
+    for (size_t i = 0; i < kBuckets; i++) {
+      cumulative += metrics.durations_[i];
+      const char* limit = i + 1 < kBuckets ? kDurationLimits[i].seconds : "+Inf";
+      sample(each, "request_duration_seconds_bucket", fmt::format(",le=\"{}\"", limit), cumulative);
+    }
+    sample(each, "request_duration_seconds_sum", "",
+           static_cast<double>(metrics.success_us_ + metrics.failure_us_) / 1e6);
+    sample(each, "request_duration_seconds_count", "", cumulative);
   }
-  sample("request_duration_seconds_sum", label,
-         static_cast<double>(success_us_.load(kRelaxed) + failure_us_.load(kRelaxed)) / 1e6);
-  sample("request_duration_seconds_count", label, cumulative);
-  single("batches_total", "counter", "Calls of predict.", batches_.load(kRelaxed));
-  single("rows_total", "counter", "Rows that were passed to predict.", rows_.load(kRelaxed));
-  single("queue_length", "gauge", "Requests that wait for predict.", gauges.queued);
-  single("ready", "gauge", "Whether the service is ready.", gauges.is_ready ? 1 : 0);
+  single("batches_total", "counter", "Calls of predict.",
+         [](const Series& each) { return each.metrics->batches_; });
+  single("rows_total", "counter", "Rows that were passed to predict.",
+         [](const Series& each) { return each.metrics->rows_; });
+  single("queue_length", "gauge", "Requests that wait for predict.",
+         [](const Series& each) { return each.gauges.queued; });
+  single("replicas", "gauge", "Replicas that are connected.",
+         [](const Series& each) { return each.gauges.replicas; });
+  single("ready", "gauge", "Whether the version is ready.",
+         [](const Series& each) { return each.gauges.is_ready ? 1u : 0u; });
   return out;
 }
 
 std::string ServiceMetrics::statistics(std::string_view model, std::string_view version) const {
-  uint64_t successes = requests_[kSuccess - kStatusMin].load(kRelaxed), failures = 0;
-  for (const Counter& each : requests_) failures += each.load(kRelaxed);
-  failures -= std::min(successes, failures);
-  auto times = [](uint64_t count, const Counter& us) {
-    return fmt::format(R"({{"count":{},"ns":{}}})", count, us.load(kRelaxed) * 1000);
+  uint64_t successes = requests_[kSuccess - kStatusMin];
+  uint64_t answered = std::accumulate(requests_.begin(), requests_.end(), uint64_t{0});
+  auto times = [](uint64_t count, uint64_t us) {
+    return fmt::format(R"({{"count":{},"ns":{}}})", count, us * 1000);
   };
   return fmt::format(
       R"({{"model_stats":[{{"name":{},"version":"{}","last_inference":{},"inference_count":{},)"
       R"("execution_count":{},"inference_stats":{{"success":{},"fail":{},"compute_infer":{}}}}}]}})",
-      to_json(Value(std::string(model))), version, last_success_ms_.load(kRelaxed),
-      rows_.load(kRelaxed), batches_.load(kRelaxed), times(successes, success_us_),
-      times(failures, failure_us_), times(batches_.load(kRelaxed), predict_us_));
+      to_json(Value(std::string(model))), version, last_success_ms_, rows_, batches_,
+      times(successes, success_us_), times(answered - successes, failure_us_),
+      times(batches_, predict_us_));
 }
 
 }  // namespace flow

@@ -1,28 +1,35 @@
 // What a service counts, and how Prometheus reads it.
 #pragma once
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace flow {
 
-/// Thread-safe. Requests are those for inference.
+/// Requests are those for inference. Not thread-safe.
 class ServiceMetrics {
  public:
   struct Gauges {
-    size_t queued = 0;
+    size_t queued = 0, replicas = 0;
     bool is_ready = false;
+  };
+  /// One version of a model, for text().
+  struct Series {
+    std::string model, version;
+    const ServiceMetrics* metrics = nullptr;
+    Gauges gauges;
   };
 
   /// Counts an answered request: its status from 100 to 599, and the time from its arrival.
   void count_request(int status, std::chrono::steady_clock::duration duration);
   /// Counts a call of predict.
   void count_batch(int64_t rows, std::chrono::steady_clock::duration duration);
+  void add(const ServiceMetrics& other);
   /// The text format 0.0.4 of Prometheus.
-  std::string text(std::string_view model, const Gauges& gauges) const;
+  static std::string text(const std::vector<Series>& all);
 
   /// The statistics extension of the protocol, for the one model. Requests with status 200 are
   /// successes, all others failures.
@@ -31,14 +38,13 @@ class ServiceMetrics {
   static constexpr std::string_view kContentType = "text/plain; version=0.0.4; charset=utf-8";
 
  private:
-  using Counter = std::atomic<uint64_t>;
   static constexpr int kStatusMin = 100, kStatusMax = 599;
   static constexpr size_t kBuckets = 17;  // the last one has no limit
 
-  std::array<Counter, kStatusMax - kStatusMin + 1> requests_{};  // by status
-  std::array<Counter, kBuckets> durations_{};                    // not cumulative
-  Counter success_us_{0}, failure_us_{0}, last_success_ms_{0};   // the last since the Unix epoch
-  Counter batches_{0}, rows_{0}, predict_us_{0};
+  std::array<uint64_t, kStatusMax - kStatusMin + 1> requests_{};    // by status
+  std::array<uint64_t, kBuckets> durations_{};                      // not cumulative
+  uint64_t success_us_ = 0, failure_us_ = 0, last_success_ms_ = 0;  // the last since the Unix epoch
+  uint64_t batches_ = 0, rows_ = 0, predict_us_ = 0;
 };
 
 }  // namespace flow

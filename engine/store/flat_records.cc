@@ -44,7 +44,7 @@ class FlatReader {
     bool has_digest = Digest::from_bytes(m.digest(), digest);
     switch (m.type()) {
       case journal::ENGINE_STARTED: {
-        core::EngineStarted e{m.epoch(), 0, m.number2(), {}, m.flag()};
+        core::EngineStarted e{m.epoch(), 0, m.number2(), {}, m.flag(), false};
         bool ok = keep(m.number(), e.cpus_milli) &&
                   get_quantities(m.custom_resources(), e.custom_resources);
         record.event = std::move(e);

@@ -36,6 +36,7 @@ constexpr JournalSchema kJournalSchemas[] = {
     {16, "ignored failures", "0.1.0"},
     {17, "tags of instances", "0.1.0"},
     {18, "resources that functions computed, missing environments", "0.1.0"},
+    {19, "rollovers of served names, replicas and restarts of services", "0.1.0"},
 };
 /// What this program writes, and the newest that it reads.
 constexpr uint32_t kJournalSchema = std::rbegin(kJournalSchemas)->number;

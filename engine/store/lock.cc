@@ -40,9 +40,9 @@ std::string first_line(const char* path) {
 constexpr std::string_view kIgnoreFile = ".gitignore";
 
 /// Entries that a state or a worker creates before its lock, or that a file system has by itself.
-constexpr std::string_view kOwnEntries[] = {"objects",   "scratch",   "secret",  "spool",
-                                            "log",       "clients",   "kernels", "downloads",
-                                            kIgnoreFile, "lost+found"};
+constexpr std::string_view kOwnEntries[] = {"objects", "scratch",   "secret",    "spool",
+                                            "log",     "clients",   "kernels",   "downloads",
+                                            "fronts",  kIgnoreFile, "lost+found"};
 
 /// An entry that shows that the folder is not a state and must not become one; "" if it may be
 /// used.

@@ -33,6 +33,7 @@ void put_event(const core::EngineStarted& e, RecordWriter&, journal::Record& rec
   m.set_memory_bytes(e.memory_bytes);
   put_quantities(e.custom_resources, *m.mutable_custom_resources());
   m.set_leads_workers(e.leads_workers);
+  m.set_restarts_services(e.restarts_services);
 }
 
 void put_event(const core::RunSubmitted& e, RecordWriter& writer, journal::Record& record) {
@@ -393,7 +394,8 @@ class RecordFields {
 };
 
 core::Event get_event(const journal::EngineStarted& m, RecordFields& fields) {
-  core::EngineStarted e{m.epoch(), m.cpus_milli(), m.memory_bytes(), {}, m.leads_workers()};
+  core::EngineStarted e{m.epoch(), m.cpus_milli(),    m.memory_bytes(),
+                        {},        m.leads_workers(), m.restarts_services()};
   fields.quantities(m.custom_resources(), e.custom_resources);
   return e;
 }
@@ -440,6 +442,8 @@ core::Event get_event(const journal::TrafficShifted& m, RecordFields& fields) {
 }
 
 core::Event get_event(const journal::TrafficMeasured& m, RecordFields& fields) {
+  fields.require(m.p50_us() >= 0, "p50_us", "is negative");
+  fields.require(m.p99_us() >= 0, "p99_us", "is negative");
   return core::TrafficMeasured{fields.run(m.run()), m.step(),   m.requests(), m.errors(),
                                m.p50_us(),          m.p99_us(), m.error()};
 }

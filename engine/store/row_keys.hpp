@@ -34,6 +34,7 @@ std::string leader_key();
 /// meta: how far the state's clock was ahead of the wall clock at the last write.
 constexpr const char* kClockKey = "clock";
 std::string inputs_key(const std::string& run);         // kv: where the run's inputs were read
+std::string served_key(const std::string& run);         // kv: exists if the run has served
 std::string param_digest_key(const std::string& path);  // kv: a file's digest by its fingerprint
 std::string remote_copy_key(std::string_view url);      // kv: the newest copy of a URL's content
 

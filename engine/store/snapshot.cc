@@ -146,6 +146,10 @@ void put_detail(const core::UnitDetail& e, journal::UnitDetail& m) {
     f.set_cause(static_cast<uint32_t>(failed.cause));
   }
   m.set_runs_alone(e.runs_alone);
+  m.set_was_ready(e.was_ready);
+  m.set_ready_at(e.ready_at);
+  m.set_restarts(e.restarts);
+  m.set_deaths_in_row(e.deaths_in_row);
   if (e.computed) put_resources(*e.computed, *m.mutable_computed());
 }
 
@@ -190,6 +194,10 @@ bool get_detail(const journal::UnitDetail& m, core::UnitDetail& e) {
   e.share = {m.share_cpus_milli(), m.share_memory_bytes()};
   e.is_resizing = m.is_resizing();
   e.grew_from = m.grew_from();
+  e.was_ready = m.was_ready();
+  e.ready_at = m.ready_at();
+  e.restarts = m.restarts();
+  e.deaths_in_row = m.deaths_in_row();
   if (m.has_computed()) {
     auto computed = std::make_shared<core::AttemptResources>();
     if (!get_resources(m.computed(), *computed)) return false;
@@ -199,6 +207,24 @@ bool get_detail(const journal::UnitDetail& m, core::UnitDetail& e) {
 }
 
 constexpr size_t kUnitBytes = 112;  // about, of a unit that ended
+
+void put_rollover(const core::Rollover& rollover, journal::Rollover& m) {
+  m.set_previous(rollover.previous);
+  m.set_phase(static_cast<uint32_t>(rollover.phase));
+  m.set_step(rollover.step);
+  m.set_serial(rollover.serial);
+  m.set_began(rollover.began);
+  m.set_reason(rollover.reason);
+}
+
+/// Returns false for an unknown phase.
+bool get_rollover(const journal::Rollover& m, core::Rollover& rollover) {
+  if (m.phase() > static_cast<uint32_t>(core::RolloverPhase::done)) return false;
+  rollover = {m.previous(), static_cast<core::RolloverPhase>(m.phase()),
+              m.step(),     m.serial(),
+              m.began(),    m.reason()};
+  return true;
+}
 
 /// All fields of a run but its units and their details.
 void put_run(const core::Run& r, journal::Run& m) {
@@ -240,6 +266,7 @@ void put_run(const core::Run& r, journal::Run& m) {
   m.set_cancelling(r.cancelling);
   m.set_ending(r.ending);
   m.set_gathering(r.gathering);
+  if (r.rollover != core::Rollover{}) put_rollover(r.rollover, *m.mutable_rollover());
 }
 
 /// A run as field Snapshot.runs. Its units are encoded one by one: the messages of a million units
@@ -313,7 +340,7 @@ bool fits(const core::Unit& unit, const TaskNode& node) {
   return (!computes || node.kind != NodeKind::when) && (unit.phase != Phase::signal || unit.detail);
 }
 
-/// Each node has its own unit, and every other unit is an instance of a map.
+/// Each node has its own unit, and every other unit is an instance of a map or a replica.
 bool fits(const core::Run& run, const std::vector<const TaskNode*>& nodes) {
   size_t own = run.plan->nodes.size();
   for (size_t i = 0; i < own; i++) {
@@ -336,10 +363,9 @@ bool fits(const core::Run& run, const std::vector<const TaskNode*>& nodes) {
     const core::Unit& unit = run.units[i];
     if (is_call[i]) continue;
     const TaskNode& node = *nodes[unit.node];
-    if (unit.instance < 0 || node.kind != NodeKind::map) return false;
-    bool outside = core::has_literal_items(node) &&
-                   static_cast<size_t>(unit.instance) >= node.detail().items.as_table().list.size();
-    if (outside) return false;
+    size_t count = core::instances_from_start(*run.plan, node);
+    bool is_instance = unit.instance >= 0 && (node.kind == NodeKind::map || count > 0);
+    if (!is_instance || (count > 0 && static_cast<size_t>(unit.instance) >= count)) return false;
   }
   return true;
 }
@@ -419,6 +445,7 @@ std::string get_run(const journal::Run& m, core::Run& r, const FindPlan& plan,
   r.cancelling = m.cancelling();
   r.ending = m.ending();
   r.gathering = m.gathering();
+  if (!get_rollover(m.rollover(), r.rollover)) return "a rollover in an unknown phase";
   return "";
 }
 
@@ -502,6 +529,7 @@ std::string encode_header(const core::State& state) {
   bool has_failures = !state.workers[0].failures.empty() || state.workers[0].aside_serial > 0;
   if (has_failures) put_failures(state.workers[0], *m.mutable_own());
   m.set_leads_workers(state.leads_workers && own.cpus_milli > 0);
+  m.set_restarts_services(state.restarts_services);
   for (const Gpu& gpu : own.gpus) put_gpu(gpu, *m.add_gpus());
   put_quantities(own.custom_resources, *m.mutable_custom_resources());
   for (size_t i = 1; i < state.workers.size(); i++) {
@@ -602,6 +630,7 @@ Result<core::State> decode_snapshot(std::string_view bytes, const FindPlan& plan
   if (!get_machine(*m, state.workers[0].info))
     return environment_error("a snapshot has a machine with a negative amount, or a damaged GPU");
   state.leads_workers = m->leads_workers() || m->cpus_milli() == 0;
+  state.restarts_services = m->restarts_services();
   if (!get_workers(*m, state.workers)) return environment_error("a snapshot has a damaged worker");
   for (const journal::Run& run : m->runs()) {
     auto [place, added] = state.runs.try_emplace(run.id());

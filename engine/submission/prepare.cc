@@ -465,6 +465,7 @@ Result<Prepared> prepare(const SubmissionContext& context, const Submission& sub
   prepared.context.grace_ms = submission.options.grace_ms;
   prepared.context.publishes_logs = submission.options.logs;
   prepared.context.serve_for_ms = submission.options.serve_for_ms;
+  prepared.context.front_lease_ms = submission.options.front_lease_ms;
   prepared.plan = std::make_shared<const Plan>(std::move(*plan));
   return prepared;
 }

@@ -81,7 +81,7 @@ void check_environment(const TaskDef& def, const std::string& where,
 
 void check_shell(const TaskDef& def, const std::string& where,
                  const EnvironmentVariables& environment, std::vector<Error>& errors) {
-  if (def.kind != TaskKind::shell || def.shell.shell.empty()) return;
+  if (def.shell.shell.empty()) return;  // it has no command
   for (const EnvEntry& entry : def.env) {
     // The task searches it itself, and reports what it does not find.
     if (entry.name == "PATH") return;

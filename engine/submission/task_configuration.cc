@@ -23,13 +23,17 @@ bool is_written(const TaskDef& def, const std::string& option) {
          find_variable(def, option.substr(kEnvPrefix.size())) != nullptr;
 }
 
+bool has_command(const TaskDef& def) {
+  return def.kind == TaskKind::shell || !def.shell.command.empty();
+}
+
 /// The settings that apply to a task as the script has it, each option once.
 std::vector<const ConfigSetting*> settings_for(const Configuration& configuration,
                                                const TaskDef& def) {
   std::vector<const ConfigSetting*> chosen;
   std::set<std::string> taken;
   auto take = [&](const ConfigSetting& setting) {
-    if (is_command_option(setting.option) && def.kind != TaskKind::shell) return;
+    if (is_command_option(setting.option) && !has_command(def)) return;
     if (setting.option == "queue" && def.kind == TaskKind::service) return;  // it has requests
     if (taken.insert(setting.option).second) chosen.push_back(&setting);
   };
@@ -57,7 +61,7 @@ Status check_task_option(const ConfigSetting& setting) {
 /// Names of the options to show.
 std::vector<std::string> options_of(const TaskDef& def) {
   std::vector<std::string> options = task_option_names();
-  if (def.kind != TaskKind::shell) std::erase_if(options, is_command_option);
+  if (!has_command(def)) std::erase_if(options, is_command_option);
   for (const EnvEntry& entry : def.env) options.push_back(std::string(kEnvPrefix) + entry.name);
   return options;
 }

@@ -106,6 +106,11 @@ core::Failure death_of(const Slot& slot, const AssignedAttempt& front, int wait_
     failure.message = fmt::format(
         "{}the process of `{}` was ended: it sent its worker bytes that are not a message",
         location_prefix(front.order), task);
+  } else if (slot.is_adopted) {
+    failure.cause = core::Cause::lost;
+    failure.message = fmt::format(
+        "{}the process of `{}` ended; how is not known, because an earlier engine started it",
+        location_prefix(front.order), task);
   } else if (WIFSIGNALED(wait_status)) {
     failure.cause = core::Cause::signal;
     failure.code = WTERMSIG(wait_status);

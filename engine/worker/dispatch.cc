@@ -64,6 +64,17 @@ bool LocalWorker::dispatch_pending(bool may_spawn, std::deque<PendingOrder>& wai
   };
   while (!pending_.empty()) {
     AttemptOrder& order = pending_.front().order;
+    if (order.kind == TaskKind::service) {
+      order.front = own_front(order);
+      if (Status started = ensure_front(order); !started.ok()) {
+        fail_pending(started.error().message);
+        continue;
+      }
+      if (Slot* adopted = adopt(order); adopted != nullptr) {
+        assign(*adopted);
+        continue;
+      }
+    }
     if (last != nullptr && assigned < share && last->queue.size() < kPipelineMax &&
         !is_exclusive(order)) {
       assign(*last);
@@ -72,6 +83,7 @@ bool LocalWorker::dispatch_pending(bool may_spawn, std::deque<PendingOrder>& wai
     int32_t requested = order.kind == TaskKind::service ? 0 : order.resources.cpus_milli;
     bool fits = used + requested <= all || used == 0;
     Slot* slot = fits ? idle_slot(order.gpus) : nullptr;
+    if (fits) kill_replicas_on(order.gpus);
     if (fits && !free_gpus(order.gpus, slot)) {
       waiting.push_back(std::move(pending_.front()));
       pending_.pop_front();
@@ -126,6 +138,15 @@ Slot* LocalWorker::idle_slot(const std::vector<std::string>& gpus) {
   return nullptr;
 }
 
+void LocalWorker::fail_pending(const std::string& why) {
+  core::Failure failure;
+  failure.cause = core::Cause::staging;
+  failure.message = why;
+  report_end(pending_.front().order.rank_id(), TaskFinished::Outcome::failed,
+             of_rank(pending_.front().order, std::move(failure)));
+  pending_.pop_front();
+}
+
 Slot* LocalWorker::new_slot() {
   std::string name = random_name(), mark = slot_mark(state_id_, name);
   const std::vector<std::string>& gpus = pending_.front().order.gpus;
@@ -142,12 +163,7 @@ Slot* LocalWorker::new_slot() {
                                  {kVisibleVariable, fmt::format("{}", fmt::join(gpus, ","))},
                                  {kOrderVariable, kOrder}});
   if (!process.ok()) {
-    core::Failure failure;
-    failure.cause = core::Cause::staging;
-    failure.message = process.error().message;
-    report_end(pending_.front().order.rank_id(), TaskFinished::Outcome::failed,
-               of_rank(pending_.front().order, std::move(failure)));
-    pending_.pop_front();
+    fail_pending(process.error().message);
     if (cgroup.exists()) forget_slot(options_.state_dir, 0, name, cgroup.folder());
     return nullptr;
   }
@@ -203,6 +219,7 @@ void LocalWorker::send(Slot& slot, PendingOrder&& pending) {
   AssignedAttempt& running = slot.queue.emplace_back();
   running.awaits_commit = pending.commit > released_;
   if (running.awaits_commit) message.mutable_start()->set_commit(pending.commit);
+  message.mutable_start()->set_adopts(slot.is_unanswered);
   append_frame(slot.out, message);
   running.order = std::move(order);
   log::hide(running.order.hide);
@@ -210,7 +227,7 @@ void LocalWorker::send(Slot& slot, PendingOrder&& pending) {
       Secrets(running.order.hide, {options_.state_dir, scratch, running.order.id.run});
   running.commit = pending.commit;
   if (is_first) running.began_us = monotonic_us();
-  limit_memory(slot, running);
+  if (!slot.is_unanswered) limit_memory(slot, running);  // it has its limit
 }
 
 std::string LocalWorker::safe_name(const AttemptOrder& order) {

@@ -30,6 +30,14 @@ int64_t runtime_bytes(const AttemptOrder& order) {
   return is_container ? kRuntimeBytes : 0;
 }
 
+/// Waits for the end of a killed process that is not a child.
+void await_end(int pidfd) {
+  constexpr int kEndMs = 2'000;
+  pollfd ended{pidfd, POLLIN, 0};
+  while (::poll(&ended, 1, kEndMs) < 0 && errno == EINTR) {
+  }
+}
+
 }  // namespace
 
 void LocalWorker::stop_attempt(const core::AttemptId& id, StopMode how) {
@@ -88,6 +96,11 @@ void LocalWorker::send_stop(Slot& slot, const RankId& id, StopMode how) {
 
 void LocalWorker::kill_slot(Slot& slot) {
   if (slot.ending_since_us > 0) return;
+  if (!slot.queue.empty() && slot.queue.front().order.kind == TaskKind::service) {
+    // Without a stop it would go on without this engine.
+    send_stop(slot, slot.queue.front().order.rank_id());
+    write_slot(slot);
+  }
   slot.ending_since_us = monotonic_us();
   if (!slot.queue.empty() && slot.queue.front().program > 0)
     ::kill(-slot.queue.front().program, SIGKILL);
@@ -113,10 +126,14 @@ void LocalWorker::end_all() {
 int LocalWorker::reap(Slot& slot) {
   ::kill(-slot.process.pid, SIGKILL);
   int status = 0;
-  while (::waitpid(slot.process.pid, &status, 0) < 0 && errno == EINTR) {
+  if (slot.is_adopted) {
+    await_end(slot.process.pidfd);
+  } else {
+    while (::waitpid(slot.process.pid, &status, 0) < 0 && errno == EINTR) {
+    }
   }
   // An executor that exited normally has cleaned up after itself.
-  bool in_order = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  bool in_order = !slot.is_adopted && WIFEXITED(status) && WEXITSTATUS(status) == 0;
   if (!in_order)
     kill_leftovers_of(options_.state_dir, slot.process.pid, slot.mark, slot.cgroup.folder());
   forget_slot(options_.state_dir, slot.process.pid, slot.name, slot.cgroup.folder());
@@ -142,7 +159,8 @@ void LocalWorker::retire_slot(Slot& slot) {
   auto was_ended = [&](const AssignedAttempt& running) {
     return running.stopped || running.timed_out || running.over_memory;
   };
-  bool by_itself = slot.ending_since_us == 0 || slot.broken;
+  // One that could not be taken over has not begun: its order goes to a new executor.
+  bool by_itself = (slot.ending_since_us == 0 && !slot.is_unanswered) || slot.broken;
   if (!slot.queue.empty() && (by_itself || was_ended(slot.queue.front()))) {
     const AssignedAttempt& front = slot.queue.front();
     if (front.stopped) {
@@ -165,6 +183,7 @@ void LocalWorker::retire_slot(Slot& slot) {
 }
 
 void LocalWorker::tick() {
+  restart_fronts();
   int64_t now = monotonic_us();
   bool check_memory = now - memory_checked_us_ >= kMemoryCheckUs;
   if (check_memory) memory_checked_us_ = now;
@@ -217,9 +236,9 @@ void LocalWorker::limit_memory(Slot& slot, AssignedAttempt& running) {
     slot.has_limit = false;
     return;
   }
-  bool is_shell = running.order.kind == TaskKind::shell;
+  bool runs_command = running.order.shell != nullptr;
   int64_t own = slot.cgroup.anonymous_bytes() +
-                (is_shell ? kProgramsExecutorBytes : kLuaExecutorBytes + bytes / kLuaPart) +
+                (runs_command ? kProgramsExecutorBytes : kLuaExecutorBytes + bytes / kLuaPart) +
                 runtime_bytes(running.order);
   slot.cgroup.reset_peak();
   slot.has_limit = !slot.is_outside_cgroup && slot.cgroup.set_memory_limit(bytes + own);

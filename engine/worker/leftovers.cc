@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <charconv>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
@@ -59,19 +60,21 @@ std::optional<std::string_view> first_line(std::string_view text) {
   return text.substr(0, end);
 }
 
-/// Whether the process has an environment variable that begins with this "NAME=VALUE".
-bool carries(pid_t pid, const std::string& wanted) {
+/// Whether the process has an environment variable that begins with this "NAME=VALUE" and is not
+/// one of `spared`.
+bool carries(pid_t pid, const std::string& wanted, const std::set<std::string>& spared) {
   std::ifstream file(fmt::format("/proc/{}/environ", pid), std::ios::binary);
   std::string variable;
   while (std::getline(file, variable, '\0')) {
-    if (variable.starts_with(wanted)) return true;
+    if (variable.starts_with(wanted)) return !spared.contains(variable);
   }
   return false;
 }
 
 /// The processes to kill.
 struct Leftovers {
-  std::string mark;  // begin of the variable
+  std::string mark;              // begin of the variable
+  std::set<std::string> spared;  // variables of processes that stay
   std::vector<ProgramRecord> programs;
   std::vector<std::string> cgroups;
 };
@@ -115,7 +118,7 @@ void kill_all(const Leftovers& leftovers) {
       if (own.contains(pid)) return;
       auto stat = process_stat(pid);
       if (!stat || stat->state == 'Z') return;
-      if (groups.contains(stat->group) || carries(pid, leftovers.mark)) end(pid);
+      if (groups.contains(stat->group) || carries(pid, leftovers.mark, leftovers.spared)) end(pid);
     });
     if (!any) break;
     ::poll(nullptr, 0, 10);
@@ -217,29 +220,53 @@ void remove_old_cgroups(const std::string& parent) {
   ::closedir(folder);
 }
 
-void kill_leftovers(const std::string& state_dir, const std::string& state_id) {
+std::vector<ReplicaRecord> kill_leftovers(const std::string& state_dir,
+                                          const std::string& state_id) {
   Leftovers leftovers;
   leftovers.mark = "FLOW_SLOT=" + slot_mark(state_id, "");
-  std::vector<std::filesystem::path> files, containers;
+  std::vector<std::filesystem::path> files;
   std::error_code ignored;
   for (std::filesystem::directory_iterator walk(slots_folder(state_dir), ignored), end;
-       !ignored && walk != end; walk.increment(ignored)) {
+       !ignored && walk != end; walk.increment(ignored))
     files.push_back(walk->path());
-    if (walk->path().extension() == kContainerSuffix) {
-      containers.push_back(walk->path());
-      continue;
-    }
-    if (walk->path().extension() != kCgroupSuffix) {
-      add_program(walk->path().string(), leftovers);
-      continue;
-    }
-    auto record = parse_cgroup_record(record_text(walk->path().string()), state_id);
+  std::vector<ReplicaRecord> replicas;
+  std::set<std::string> stems;  // of the files of spared executors
+  for (const auto& file : files) {
+    if (file.extension() != kReplicaSuffix) continue;
+    auto record = parse_replica_record(record_text(file.string()));
+    if (!record || !is_alive(*record)) continue;
+    leftovers.spared.insert("FLOW_SLOT=" + slot_mark(state_id, record->slot));
+    stems.insert(std::to_string(record->pid));
+    stems.insert(record->slot);
+    replicas.push_back(std::move(*record));
+  }
+  std::erase_if(files, [&](const auto& file) { return stems.contains(file.stem().string()); });
+  for (const auto& file : files) {
+    bool is_program = file.extension() != kCgroupSuffix && file.extension() != kContainerSuffix &&
+                      file.extension() != kReplicaSuffix;
+    if (is_program) add_program(file.string(), leftovers);
+    if (file.extension() != kCgroupSuffix) continue;
+    auto record = parse_cgroup_record(record_text(file.string()), state_id);
     if (record && record->boot == boot_id()) leftovers.cgroups.push_back(std::move(record->folder));
   }
   kill_all(leftovers);
-  for (const auto& record : containers) remove_container(record.string());
-  for (const auto& file : files)
-    if (file.extension() != kContainerSuffix) std::filesystem::remove(file, ignored);
+  for (const auto& file : files) {
+    if (file.extension() == kContainerSuffix) {
+      remove_container(file.string());
+    } else if (file.extension() == kReplicaSuffix) {
+      remove_replica_record(state_dir, std::atoi(file.stem().c_str()));
+    } else {
+      std::filesystem::remove(file, ignored);
+    }
+  }
+  return replicas;
+}
+
+std::string recorded_cgroup(const std::string& state_dir, const std::string& state_id,
+                            const std::string& name) {
+  auto record = parse_cgroup_record(
+      record_text(slots_folder(state_dir) + "/" + name + kCgroupSuffix), state_id);
+  return record && record->boot == boot_id() ? record->folder : "";
 }
 
 void kill_leftovers_of(const std::string& state_dir, pid_t executor, const std::string& mark,
@@ -249,6 +276,7 @@ void kill_leftovers_of(const std::string& state_dir, pid_t executor, const std::
   add_program(fmt::format("{}/{}", slots_folder(state_dir), executor), leftovers);
   if (!cgroup.empty()) leftovers.cgroups.push_back(cgroup);
   kill_all(leftovers);
+  remove_replica_record(state_dir, executor);
   remove_container(container_record_path(state_dir, executor));
   ::unlink(container_variables_path(state_dir, executor).c_str());
 }
@@ -259,6 +287,7 @@ void forget_slot(const std::string& state_dir, pid_t executor, const std::string
   remove_container(container_record_path(state_dir, executor));
   ::unlink(container_variables_path(state_dir, executor).c_str());
   ::unlink(fmt::format("{}/{}", slots_folder(state_dir), executor).c_str());
+  remove_replica_record(state_dir, executor);
   if (cgroup.empty()) return;
   if (remove_cgroup(cgroup))
     ::unlink(fmt::format("{}/{}{}", slots_folder(state_dir), name, kCgroupSuffix).c_str());

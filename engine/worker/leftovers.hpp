@@ -11,7 +11,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "engine/protocol/replica_record.hpp"
 #include "flow/result.hpp"
 
 namespace flow {
@@ -50,11 +52,16 @@ bool record_cgroup(const std::string& state_dir, const std::string& name,
 void remove_old_cgroups(const std::string& parent);
 
 /// Kills all processes that attempts of an earlier engine on this state left behind, waits until
-/// they have ended, and removes their containers.
-void kill_leftovers(const std::string& state_dir, const std::string& state_id);
+/// they have ended, and removes their containers. Spares executors that serve without an engine,
+/// and returns their records.
+std::vector<ReplicaRecord> kill_leftovers(const std::string& state_dir,
+                                          const std::string& state_id);
 /// The same for one executor that died. `cgroup` is the folder of its group, or "".
 void kill_leftovers_of(const std::string& state_dir, pid_t executor, const std::string& mark,
                        const std::string& cgroup);
+/// The folder of the control group that the executor of this name was given; "" if none.
+std::string recorded_cgroup(const std::string& state_dir, const std::string& state_id,
+                            const std::string& name);
 /// Removes the executor's files and its control group.
 void forget_slot(const std::string& state_dir, pid_t executor, const std::string& name,
                  const std::string& cgroup);

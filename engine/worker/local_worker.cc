@@ -21,12 +21,14 @@ constexpr size_t kOwnOrdersMax = 4;  // orders that the submitting thread may se
 
 }  // namespace
 
-LocalWorker::LocalWorker(const WorkerOptions& options, std::string state_id, OnReport on_report)
+LocalWorker::LocalWorker(const WorkerOptions& options, std::string state_id,
+                         std::vector<ReplicaRecord> replicas, OnReport on_report)
     : options_(options),
       state_id_(std::move(state_id)),
       own_cgroups_(own_cgroups()),
       cgroups_(CgroupParent::find(own_cgroups_)),
       on_report_(std::move(on_report)),
+      replicas_(std::move(replicas)),
       oom_kills_(cgroup_oom_kills(own_cgroups_)) {
   remove_old_cgroups(cgroups_.folder());
   epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
@@ -42,6 +44,8 @@ LocalWorker::~LocalWorker() {
   }
   wake();
   thread_.join();
+  for (const Front& front : fronts_)
+    if (front.process.pidfd >= 0) ::close(front.process.pidfd);
   ::close(epoll_);
   ::close(wake_);
 }
@@ -226,6 +230,8 @@ void LocalWorker::handle_event(void* target, uint32_t events) {
     (void)!::read(wake_, &drained, sizeof drained);
     return;
   }
+  auto front = std::ranges::find_if(fronts_, [&](Front& each) { return &each == target; });
+  if (front != fronts_.end()) return note_front_end(*front);
   auto& slot = *static_cast<Slot*>(target);
   bool may_be_closed = (events & (EPOLLHUP | EPOLLERR)) != 0;
   if (slot.is_gone || !(may_read(slot) || may_be_closed)) return;
@@ -245,6 +251,8 @@ void LocalWorker::reap_exited() {
 
 bool LocalWorker::needs_tick() const {
   if (drain_by_us_ > 0) return true;
+  if (std::ranges::any_of(fronts_, [](const Front& front) { return front.process.pidfd < 0; }))
+    return true;
   return std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) {
     if (slot.ending_since_us > 0) return true;
     if (slot.queue.empty()) return false;
@@ -268,9 +276,9 @@ Result<std::unique_ptr<Worker>> make_worker(const WorkerOptions& options,
   auto id = state_id(options.state_dir);
   FLOW_TRY(id);
   FLOW_TRY(make_dirs(options.state_dir + "/scratch/slots"));
-  kill_leftovers(options.state_dir, *id);
-  return std::unique_ptr<Worker>(
-      std::make_unique<LocalWorker>(options, std::move(*id), std::move(on_report)));
+  std::vector<ReplicaRecord> replicas = kill_leftovers(options.state_dir, *id);
+  return std::unique_ptr<Worker>(std::make_unique<LocalWorker>(
+      options, std::move(*id), std::move(replicas), std::move(on_report)));
 }
 
 }  // namespace flow

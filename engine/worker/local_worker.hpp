@@ -7,12 +7,15 @@
 #include <deque>
 #include <list>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "engine/base/spin_wait.hpp"
 #include "engine/process/cgroup.hpp"
+#include "engine/protocol/replica_record.hpp"
+#include "engine/worker/front_process.hpp"
 #include "engine/worker/slot.hpp"
 
 namespace flow {
@@ -23,8 +26,9 @@ constexpr int64_t kEndGraceUs = 500'000;  // time for an executor to end when it
 
 class LocalWorker final : public Worker {
  public:
-  /// `state_id`: see state_id().
-  LocalWorker(const WorkerOptions& options, std::string state_id, OnReport on_report);
+  /// `state_id`: see state_id(). `replicas`: executors that serve without an engine.
+  LocalWorker(const WorkerOptions& options, std::string state_id,
+              std::vector<ReplicaRecord> replicas, OnReport on_report);
   ~LocalWorker() override;
   void stage(std::vector<AttemptOrder> orders, uint64_t commit) override;
   void release(uint64_t commit) override;
@@ -41,6 +45,15 @@ class LocalWorker final : public Worker {
   struct PendingOrder {
     AttemptOrder order;
     uint64_t commit = 0;
+  };
+  /// The front of services that run here.
+  struct Front {
+    std::string folder;
+    int64_t lease_ms = 0;
+    FrontProcess process;  // pidfd below 0: it has ended
+    int64_t started_us = 0;
+    int64_t next_start_us = 0;  // if it has ended
+    int64_t delay_us = 0;       // before it is started again
   };
 
   // on the caller's thread:
@@ -129,9 +142,28 @@ class LocalWorker final : public Worker {
   /// has not ended yet.
   bool free_gpus(const std::vector<std::string>& gpus, const Slot* except);
   void requeue_all();
+  /// The first order cannot start.
+  void fail_pending(const std::string& why);
   /// Starts an executor. If that fails, the first order fails with the reason, and the next one
   /// retries.
   Slot* new_slot();
+  /// The slot of an executor that serves already for the unit of this order; null if there is none.
+  Slot* adopt(const AttemptOrder& order);
+  /// Connects to the executor. Nothing if that fails.
+  std::optional<ExecutorProcess> take_over(const ReplicaRecord& replica) const;
+  void kill_replica(const ReplicaRecord& replica);
+  /// Kills executors that serve without an engine if they use one of these GPUs.
+  void kill_replicas_on(const std::vector<std::string>& gpus);
+
+  // fronts:
+  Status start_front(Front& front);
+  /// Starts the front of a service's order, and watches it.
+  Status ensure_front(const AttemptOrder& order);
+  /// The folder of the order's front on this machine.
+  std::string own_front(const AttemptOrder& order) const;
+  bool is_needed(const Front& front) const;
+  void note_front_end(Front& front);
+  void restart_fronts();
   /// The slot with the shortest queue whose running attempt is not known to be long.
   Slot* shortest_slot();
   void send(Slot& slot, PendingOrder&& pending);
@@ -154,8 +186,10 @@ class LocalWorker final : public Worker {
   bool is_blocked_ = false;  // the thread wakes only on request
   int64_t drain_by_us_ = 0;  // then running attempts are asked to end; 0 while not draining
   uint64_t released_ = 0;    // the newest commit that is durable
-  std::deque<PendingOrder> pending_;  // bounded by the head's assignments
-  std::list<Slot> slots_;             // removed in bury()
+  std::deque<PendingOrder> pending_;     // bounded by the head's assignments
+  std::list<Slot> slots_;                // removed in bury()
+  std::vector<ReplicaRecord> replicas_;  // not adopted yet
+  std::list<Front> fronts_;
   // Delivered at the end of each pass of the loop; bounded by kUnackedLogsMax.
   std::vector<Report> reports_;
   size_t unacked_ = 0;        // cost of reported, unacknowledged logs

@@ -57,6 +57,7 @@ bool LocalWorker::cut(Slot& slot) {
 }
 
 void LocalWorker::handle(Slot& slot, wire::FromExecutor& message) {
+  slot.is_unanswered = false;
   if (message.has_started()) {
     bool is_group = message.started().pid() > 1;  // kill(-1) would kill every process
     bool is_first = !slot.queue.empty() &&

@@ -71,6 +71,9 @@ struct Slot {
   int64_t ending_since_us = 0;
   bool broken = false;   // it sent bytes that are not a message
   bool is_gone = false;  // its process closed the connection
+  // Taken over from an earlier engine: not a child of this process.
+  bool is_adopted = false;
+  bool is_unanswered = false;  // adopted, and has not sent anything yet
 };
 
 void fill_start(const AttemptOrder& order, const std::string& scratch, wire::Start& start);

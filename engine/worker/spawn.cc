@@ -45,9 +45,9 @@ bool is_of_machine(std::string_view name) {
          std::ranges::any_of(kPrefixes, [&](auto prefix) { return name.starts_with(prefix); });
 }
 
-/// The environment of an executor: `variables`, and the machine's variables that are not among
-/// them.
-std::vector<std::string> executor_environment(const EnvironmentVariables& variables) {
+}  // namespace
+
+std::vector<std::string> machine_environment(const EnvironmentVariables& variables) {
   std::vector<std::string> all;
   for (char** entry = environ; entry != nullptr && *entry != nullptr; entry++) {
     std::string_view text = *entry, name = text.substr(0, text.find('='));
@@ -58,8 +58,6 @@ std::vector<std::string> executor_environment(const EnvironmentVariables& variab
   for (const auto& [name, value] : variables) all.push_back(name + "=" + value);
   return all;
 }
-
-}  // namespace
 
 namespace {
 
@@ -102,7 +100,7 @@ Result<ExecutorProcess> spawn_executor(const std::string& program,
   // OpenBLAS starts spinning threads when it is loaded. With 1 here, an attempt sets the number
   // that it may use.
   variables.emplace_back("OPENBLAS_NUM_THREADS", "1");
-  std::vector<std::string> all = executor_environment(variables);
+  std::vector<std::string> all = machine_environment(variables);
   for (std::string& variable : all) envp.push_back(variable.data());
   envp.push_back(nullptr);
 

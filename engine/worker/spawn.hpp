@@ -19,6 +19,10 @@ struct ExecutorProcess {
   int errors = -1;  // its stdout and stderr; non-blocking
 };
 
+/// `variables`, and the variables of this process's environment that configure the machine's
+/// libraries and are not among them.
+std::vector<std::string> machine_environment(const EnvironmentVariables& variables);
+
 /// Its environment consists of `variables` and the variables that configure the machine's
 /// libraries.
 Result<ExecutorProcess> spawn_executor(const std::string& program,

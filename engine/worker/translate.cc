@@ -70,7 +70,7 @@ void fill_start(const AttemptOrder& order, const std::string& scratch, wire::Sta
     out.set_value(value);
   }
   for (const std::string& secret : order.hide) start.add_hide(secret);
-  if (order.kind == TaskKind::shell) {
+  if (order.shell != nullptr) {
     wire::Shell& shell = *start.mutable_shell();
     shell.set_command(order.shell->command);
     for (const std::string& arg : order.shell->args) shell.add_args(arg);
@@ -84,8 +84,7 @@ void fill_start(const AttemptOrder& order, const std::string& scratch, wire::Sta
       shell.set_environment(encode_command_environment(order.shell->environment));
   }
   if (!order.defined_at.empty()) start.mutable_shell()->set_defined_at(order.defined_at);
-  if (order.kind != TaskKind::shell && order.stage_copy)
-    start.mutable_shell()->set_stage_copy(true);
+  if (order.shell == nullptr && order.stage_copy) start.mutable_shell()->set_stage_copy(true);
   start.set_port(order.service.port);
   start.set_batch_max(order.service.batch_max);
   start.set_batch_wait_us(order.service.batch_wait_us);
@@ -196,7 +195,7 @@ bool read_start(wire::Start& start, AttemptOrder& order) {
   for (const wire::EnvVar& variable : start.env())
     order.env.emplace_back(variable.name(), variable.value());
   order.hide.assign(start.hide().begin(), start.hide().end());
-  if (order.kind == TaskKind::shell) {
+  if (order.kind == TaskKind::shell || !shell.command().empty()) {
     order.shell = read_shell(shell);
     if (order.shell == nullptr) return false;
   }

@@ -86,7 +86,12 @@ local evaluate = flow.task("evaluate", function(ctx, model, test)
 end)
 
 -- POST /v2/models/digits/infer with an input `pixels` [n, 64] as in the file: 0..16. `port = 0` takes any free port.
-local digits = flow.service("digits", { port = 0, batch = { max = 32 } }, function(ctx, model)
+-- A new version of a run with a name gets 10%, 50% and all of the requests; if more than 1% of them fail, it is given up.
+local digits = flow.service("digits", {
+  port = 0, batch = { max = 32 },
+  warmup = { pixels = flow.zeros { 1, 64 } },
+  canary = { 10, 50, 100, every = "1s", max_error_rate = 0.01 },
+}, function(ctx, model)
   local net = network(model):load(model.weights)
   return {
     predict = function(inputs)

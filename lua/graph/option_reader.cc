@@ -85,12 +85,16 @@ std::vector<std::string> text_list(const Option& option, const char* form) {
   return texts;
 }
 
-std::vector<std::string> entry_names(const Option& option, const std::vector<std::string>& known) {
+std::vector<std::string> entry_names(const Option& option, const std::vector<std::string>& known,
+                                     lua_Integer listed) {
   lua_State* L = option.L;
   std::vector<std::string> names;
   lua_pushnil(L);
   while (lua_next(L, option.index)) {
     lua_pop(L, 1);
+    bool is_listed =
+        lua_isinteger(L, -1) && lua_tointeger(L, -1) >= 1 && lua_tointeger(L, -1) <= listed;
+    if (is_listed) continue;
     size_t size = 0;
     const char* text = lua_type(L, -1) == LUA_TSTRING ? lua_tolstring(L, -1, &size) : nullptr;
     std::string name = text != nullptr        ? std::string(text, size)

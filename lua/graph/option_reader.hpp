@@ -43,14 +43,17 @@ void need_table(const Option& option, const char* form);
 /// The strings of a list. Raises for a table that is none.
 std::vector<std::string> text_list(const Option& option, const char* form);
 
-/// The names of the entries of a table, sorted. `known` are the allowed names; empty: any.
-std::vector<std::string> entry_names(const Option& option, const std::vector<std::string>& known);
+/// The names of the entries of a table, sorted. `known` are the allowed names; empty: any. The
+/// first `listed` entries of its list have none.
+std::vector<std::string> entry_names(const Option& option, const std::vector<std::string>& known,
+                                     lua_Integer listed = 0);
 
 /// Calls `read(option, name)` for each entry of the table, in the order of names.
 template <typename Read>
-void each_entry(const Option& option, const std::vector<std::string>& known, Read read) {
+void each_entry(const Option& option, const std::vector<std::string>& known, Read read,
+                lua_Integer listed = 0) {
   lua_State* L = option.L;
-  for (const std::string& name : entry_names(option, known)) {
+  for (const std::string& name : entry_names(option, known, listed)) {
     lua_pushlstring(L, name.data(), name.size());
     lua_rawget(L, option.index);
     read(Option{L, option.def, option.name + "." + name, lua_gettop(L)}, name);

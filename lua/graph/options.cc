@@ -366,16 +366,16 @@ constexpr KnownOption kOptions[] = {
     {"env", kAnyKind, false, read_env},
     {"seed", kAnyKind, false, read_seed},
     {"on_error", kAnyKind, true, read_on_error},
-    {"command", kShellOnly, false, read_command},
-    {"args", kShellOnly, false, read_args},
+    {"command", kShellOrService, false, read_command},
+    {"args", kShellOrService, false, read_args},
     {"outputs", kShellOrService, false, read_outputs},
-    {"shell", kShellOnly, false, read_shell},
+    {"shell", kShellOrService, false, read_shell},
     {"stage", kShellOnly, false, read_stage},
-    {"before", kShellOnly, false, read_before},
-    {"modules", kShellOnly, false, read_modules},
-    {"venv", kShellOnly, false, read_venv},
-    {"conda", kShellOnly, false, read_conda},
-    {"container", kShellOnly, false, read_container},
+    {"before", kShellOrService, false, read_before},
+    {"modules", kShellOrService, false, read_modules},
+    {"venv", kShellOrService, false, read_venv},
+    {"conda", kShellOrService, false, read_conda},
+    {"container", kShellOrService, false, read_container},
     {"listen", kServiceOnly, false, read_listen},
     {"port", kServiceOnly, false, read_port},
     {"tls", kServiceOnly, false, read_tls},
@@ -384,6 +384,15 @@ constexpr KnownOption kOptions[] = {
     {"insecure", kServiceOnly, false, read_insecure},
     {"batch", kServiceOnly, false, read_batch},
     {"inputs", kServiceOnly, false, read_inputs},
+    {"replicas", kServiceOnly, false, read_replicas},
+    {"idempotent", kServiceOnly, false, read_idempotent},
+    {"rollover", kServiceOnly, false, read_rollover},
+    {"drain_delay", kServiceOnly, false, read_drain_delay},
+    {"canary", kServiceOnly, false, read_canary},
+    {"warmup", kServiceOnly, false, read_warmup},
+    {"ready", kServiceOnly, false, read_ready},
+    {"health", kServiceOnly, false, read_health},
+    {"start_timeout", kServiceOnly, false, read_start_timeout},
 };
 
 /// The functions of the tasks that have an option, for messages.
@@ -525,8 +534,9 @@ void read_call_options(lua_State* L, int index, TaskObject& task) {
 
 void read_options(lua_State* L, int index, TaskObject& task) {
   TaskDef& def = task.def;
-  if (def.kind == TaskKind::shell) def.shell.shell = {"bash", "-euo", "pipefail", "-c"};
   std::vector<std::string> given = option_names(L, index, def);
+  if (def.kind == TaskKind::shell || std::ranges::binary_search(given, "command"))
+    def.shell.shell = {"bash", "-euo", "pipefail", "-c"};
   for (const std::string& name : given) {
     bool known =
         std::any_of(std::begin(kOptions), std::end(kOptions), [&](const KnownOption& option) {

@@ -1,14 +1,17 @@
 #include "lua/graph/service_options.hpp"
 
+#include <exception>
 #include <filesystem>
 
 #include "engine/base/size_units.hpp"
+#include "engine/plan/wrapped_server.hpp"
+#include "lua/state/vm_context.hpp"
 
 namespace flow::lua {
 
 namespace {
 
-constexpr lua_Integer kBatchMax = 1'000'000, kPortMax = 65'535;
+constexpr lua_Integer kBatchMax = 1'000'000, kPortMax = 65'535, kMinRequestsMax = 1'000'000;
 
 /// The path of a file as flow.file takes it: relative to the script's folder.
 std::string file_path(const Option& option) {
@@ -95,6 +98,65 @@ std::vector<TensorSpec> read_tensors(const Option& option) {
   return tensors;
 }
 
+/// The list in the table: percents of the traffic, which rise to 100.
+std::vector<uint32_t> read_percents(const Option& option) {
+  constexpr lua_Integer kAll = 100;
+  constexpr const char* kForm =
+      "{ 10, 50, 100, every = \"1m\", … }, whose percents are whole numbers of 1..100, each above "
+      "the one before it";
+  lua_State* L = option.L;
+  std::vector<uint32_t> percents;
+  auto length = static_cast<lua_Integer>(lua_rawlen(L, option.index));
+  for (lua_Integer i = 1; i <= length; i++) {
+    lua_rawgeti(L, option.index, i);
+    lua_Integer least = percents.empty() ? 1 : lua_Integer{percents.back()} + 1;
+    lua_Integer percent = lua_isinteger(L, -1) ? lua_tointeger(L, -1) : 0;
+    if (percent < least || percent > kAll) option.reject(fmt::format(" must be {}", kForm));
+    percents.push_back(static_cast<uint32_t>(percent));
+    lua_pop(L, 1);
+  }
+  if (percents.empty() || percents.back() != kAll) percents.push_back(kAll);
+  return percents;
+}
+
+std::string request_path(const Option& option) {
+  constexpr const char* kForm = "the path of a request such as \"/health\"";
+  std::string path = option.text(kForm);
+  if (!is_request_path(path)) option.wrong(kForm);
+  return path;
+}
+
+Tensor warmup_tensor(const Option& entry) {
+  if (!is_tensor(entry.L, entry.index)) entry.wrong("a tensor such as flow.zeros { 1, 64 }");
+  std::string why;
+  try {
+    return read_tensor(entry.L, entry.index, TensorRead::unnamed);
+  } catch (const std::exception& failure) {
+    why = failure.what();
+  }
+  entry.reject(": " + why);
+}
+
+void read_canary_entry(const Option& entry, const std::string& name) {
+  CanarySpec& canary = entry.def.service.canary;
+  if (name == "every") {
+    canary.every_ms = entry.duration_ms("1m");
+    if (canary.every_ms == 0) entry.wrong("a duration above 0");
+  } else if (name == "max_error_rate") {
+    canary.max_error_rate = entry.number(0, 1, "a part of the requests, 0 to 1");
+  } else if (name == "max_p99") {
+    canary.max_p99_us = entry.parsed(parse_duration_us(entry.text("a duration such as \"20ms\"")));
+    if (canary.max_p99_us == 0) entry.wrong("a duration above 0");
+  } else if (name == "min_requests") {
+    canary.min_requests = static_cast<uint32_t>(
+        entry.integer(1, kMinRequestsMax, fmt::format("a whole number of 1..{}", kMinRequestsMax)));
+  } else {
+    entry.reject(
+        " is not available yet: write `max_error_rate` and `max_p99`, which decide about each step "
+        "too");
+  }
+}
+
 }  // namespace
 
 void read_port(const Option& option) {
@@ -162,8 +224,10 @@ void read_insecure(const Option& option) { option.def.service.is_insecure = opti
 void read_batch(const Option& option) {
   need_table(option, "a table such as { max = 32 }");
   ServiceSpec& service = option.def.service;
-  each_entry(option, {"max", "wait"}, [&](const Option& entry, const std::string& name) {
-    if (name == "max") {
+  each_entry(option, {"max", "pad", "wait"}, [&](const Option& entry, const std::string& name) {
+    if (name == "pad") {
+      service.is_padded = entry.boolean();
+    } else if (name == "max") {
       service.batch_max =
           static_cast<uint32_t>(entry.integer(1, kBatchMax, "a whole number from 1"));
     } else {
@@ -189,13 +253,109 @@ void read_service_queue(const Option& option) {
       fmt::format("how many requests may wait, a whole number of 1..{}", kServiceQueueMax)));
 }
 
-void check_service_options(lua_State* L, const TaskDef& def,
-                           const std::vector<std::string>& given) {
-  auto has = [&](const char* name) { return std::binary_search(given.begin(), given.end(), name); };
+void read_replicas(const Option& option) {
+  uint32_t& replicas = option.def.service.replicas;
+  std::string form = fmt::format("a whole number of 1..{}", kReplicasMax);
+  if (lua_type(option.L, option.index) != LUA_TTABLE) {
+    replicas = static_cast<uint32_t>(option.integer(1, kReplicasMax, form));
+    return;
+  }
+  lua_Integer min = 0, max = 0;
+  each_entry(option, {"max", "min", "target_queue"},
+             [&](const Option& entry, const std::string& name) {
+               if (name == "target_queue") {
+                 if (entry.duration_ms("5ms") == 0) entry.wrong("a duration above 0");
+               } else {
+                 (name == "min" ? min : max) = entry.integer(1, kReplicasMax, form);
+               }
+             });
+  if (min == 0)
+    option.reject(" has no `min`, how many processes there are at least: write a number");
+  if (max != 0 && max != min)
+    option.reject(
+        fmt::format(" has the min {} and the max {}, but replicas do not scale by "
+                    "themselves yet: write one number, `replicas = {}`",
+                    min, max, std::max(min, max)));
+  replicas = static_cast<uint32_t>(min);
+}
+
+void read_idempotent(const Option& option) { option.def.service.is_idempotent = option.boolean(); }
+
+void read_rollover(const Option& option) {
+  constexpr const char* kForm =
+      "\"replace\", which stops the version before first; without the option both run meanwhile";
+  if (lua_type(option.L, option.index) != LUA_TSTRING || option.text(kForm) != "replace")
+    option.wrong(kForm);
+  option.def.service.rolls_by_replacing = true;
+}
+
+void read_drain_delay(const Option& option) {
+  option.def.service.drain_delay_ms = option.duration_ms("2s");
+}
+
+void read_canary(const Option& option) {
+  need_table(option, "a table such as { 10, 50, 100, every = \"1m\" }");
+  option.def.service.canary.percents = read_percents(option);
+  each_entry(option, {"every", "gate", "max_error_rate", "max_p99", "min_requests"},
+             read_canary_entry, static_cast<lua_Integer>(lua_rawlen(option.L, option.index)));
+}
+
+void read_warmup(const Option& option) {
+  constexpr const char* kForm = "a table of tensors, { pixels = flow.zeros { 1, 64 } }";
+  need_table(option, kForm);
+  std::vector<WarmupTensor>& warmup = option.def.service.warmup;
+  size_t size = 0;
+  each_entry(option, {}, [&](const Option& entry, const std::string& name) {
+    Tensor tensor = warmup_tensor(entry);
+    size += tensor.data->size();
+    if (size > kWarmupBytesMax)
+      option.reject(fmt::format(" has tensors of more than {} in all: write a smaller request",
+                                format_bytes(kWarmupBytesMax)));
+    warmup.push_back({name, dtype_name(tensor.dtype), tensor.shape, std::string(*tensor.data)});
+  });
+  if (warmup.empty())
+    option.reject(fmt::format(" is empty: it must be {}, or not be given", kForm));
+}
+
+void read_ready(const Option& option) { option.def.service.wrapped.ready = request_path(option); }
+
+void read_health(const Option& option) { option.def.service.wrapped.health = request_path(option); }
+
+void read_start_timeout(const Option& option) {
+  int64_t& timeout = option.def.service.wrapped.start_timeout_ms;
+  timeout = option.duration_ms("10m");
+  if (timeout == 0) option.wrong("a duration above 0");
+}
+
+void check_service_options(lua_State* L, TaskDef& def, const std::vector<std::string>& given) {
+  auto has = [&](const char* name) { return std::ranges::binary_search(given, name); };
+  auto reject = [&](const std::string& clause) {
+    raise(L, fmt::format("task `{}`: {}", def.name, clause));
+  };
   if (has("listen") && has("port"))
-    raise(L, fmt::format("task `{}`: the option `listen` has the port, so `port` can't be given "
-                         "too: remove it",
-                         def.name));
+    reject("the option `listen` has the port, so `port` can't be given too: remove it");
+  if (!has("command")) {
+    for (const char* name : {"args", "before", "conda", "container", "health", "modules", "ready",
+                             "shell", "start_timeout", "venv"})
+      if (has(name))
+        reject(
+            fmt::format("the option `{}` is for a server that a command starts, and there is no "
+                        "`command`: remove it",
+                        name));
+    return;
+  }
+  for (const char* name : {"batch", "inputs", "outputs", "warmup"})
+    if (has(name))
+      reject(
+          fmt::format("the option `{}` is for a service with `predict`: requests to a server "
+                      "that a command starts are passed on as they are. Remove it",
+                      name));
+  if (!has("ready"))
+    reject(
+        "a service with `command` needs the option `ready`, the path that its server answers with "
+        "a status of 200 to 299 once it can serve: ready = \"/health\"");
+  // What a request of another protocol changes is not known.
+  if (!has("idempotent")) def.service.is_idempotent = false;
 }
 
 }  // namespace flow::lua

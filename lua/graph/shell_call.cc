@@ -15,9 +15,33 @@ void raise_if(lua_State* L, const std::string& problem) {
   if (!problem.empty()) raise(L, problem);
 }
 
+constexpr const char* kPort = "port";
+constexpr const char* kPortIsTaken =
+    "no argument can be named `port`, which is the port that flow gives to the server";
+
+/// Whether the command starts a server, at `{port}`.
+bool has_port(const TaskDef& def) { return def.kind == TaskKind::service; }
+
+/// The names that the command may use.
+std::vector<std::string> with_port(const TaskDef& def, std::vector<std::string> names) {
+  if (has_port(def)) names.emplace_back(kPort);
+  return names;
+}
+
+std::string port_problem(const TaskDef& def, const std::vector<CommandPart>& parts) {
+  bool names_port = std::ranges::any_of(
+      parts, [](const CommandPart& part) { return part.is_placeholder && part.text == kPort; });
+  if (!has_port(def) || names_port) return "";
+  return fmt::format(
+      "task `{}`: the command does not name `{{port}}`, the port at which its server must listen "
+      "on 127.0.0.1: write for example [[server --port {{port}}]]",
+      def.name);
+}
+
 std::string command_problem(const TaskDef& def, const std::vector<std::string>& names) {
-  auto parts = parse_command(def.shell, names);
+  auto parts = parse_command(def.shell, with_port(def, names));
   if (!parts.ok()) return fmt::format("task `{}`, {}", def.name, parts.error().message);
+  if (std::string problem = port_problem(def, *parts); !problem.empty()) return problem;
   bool no_memory = def.resources.memory_bytes == 0 &&
                    (def.resource_functions & kMemoryFunction) == 0 &&
                    std::find(names.begin(), names.end(), "memory") == names.end();
@@ -52,7 +76,7 @@ std::string field_problem(const CommandPart& part, const Value& named) {
 
 // Checks the known parts of the arguments against the command's placeholders.
 std::string literal_problem(const TaskDef& def, const Value& named) {
-  auto parts = parse_command(def.shell, names_of(named));
+  auto parts = parse_command(def.shell, with_port(def, names_of(named)));
   if (!parts.ok()) return "";
   for (const CommandPart& part : *parts) {
     if (!part.is_placeholder) continue;
@@ -66,6 +90,8 @@ std::string literal_problem(const TaskDef& def, const Value& named) {
 
 std::string named_call_problem(const TaskDef& def, const Value& table) {
   std::string problem = named_problem(def.shell, def.name, table);
+  if (problem.empty() && has_port(def) && table.find(std::string_view(kPort)) != nullptr)
+    problem = fmt::format("`{}`: {}", def.name, kPortIsTaken);
   // With `args` the command was checked when the task was defined.
   if (problem.empty() && def.shell.args.empty()) problem = command_problem(def, names_of(table));
   if (problem.empty()) problem = literal_problem(def, table);
@@ -92,6 +118,7 @@ void check_shell_definition(lua_State* L, const TaskDef& def) {
   const std::vector<std::string>& args = def.shell.args;
   for (size_t i = 0; i < args.size(); i++) {
     std::string problem = argument_name_problem(args[i]);
+    if (has_port(def) && args[i] == kPort) problem = kPortIsTaken;
     if (problem.empty() && std::find(args.begin(), args.begin() + static_cast<std::ptrdiff_t>(i),
                                      args[i]) != args.begin() + static_cast<std::ptrdiff_t>(i))
       problem = fmt::format("`{}` is named twice", args[i]);

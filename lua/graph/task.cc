@@ -44,6 +44,11 @@ std::string form_of(TaskKind kind) {
       return fmt::format("{}(\"name\", {{ command = [[…]], … }})", function);
     case TaskKind::native:
       return fmt::format("{}(\"name\", {{ options }})", function);
+    case TaskKind::service:
+      return fmt::format(
+          "{0}(\"name\", {{ options }}, function(ctx, …) … end), or {0}(\"name\", {{ command = "
+          "[[…]], ready = \"/health\" }}) for a server",
+          function);
     default:
       return fmt::format("{}(\"name\", {{ options }}, function(ctx, …) … end)", function);
   }
@@ -53,6 +58,14 @@ std::string form_of(TaskKind kind) {
 struct ArgumentPositions {
   int options = 0, function = 0;
 };
+
+bool has_command(lua_State* L, int options) {
+  if (options == 0) return false;
+  lua_pushstring(L, "command");
+  bool has = lua_rawget(L, options) != LUA_TNIL;
+  lua_pop(L, 1);
+  return has;
+}
 
 ArgumentPositions read_form(lua_State* L, TaskKind kind, const std::string& name) {
   ArgumentPositions form;
@@ -67,7 +80,12 @@ ArgumentPositions read_form(lua_State* L, TaskKind kind, const std::string& name
                            index, kind_text(L, index), form_of(kind)));
     (type == LUA_TTABLE ? form.options : form.function) = index;
   }
-  if (with_function && form.function == 0)
+  bool wraps = kind == TaskKind::service && has_command(L, form.options);
+  if (wraps && form.function != 0)
+    raise(L, fmt::format("flow.service of `{}` has a function and the option `command`: it is "
+                         "served by one of them; remove the other",
+                         name));
+  if (with_function && form.function == 0 && !wraps)
     raise(L, fmt::format("{} of `{}` has no function: write {}", function_name(kind), name,
                          form_of(kind)));
   if (kind == TaskKind::shell && form.options == 0)
@@ -112,7 +130,7 @@ int define(lua_State* L, TaskKind kind) {
   def.file = loading_file(L);
   if (form.options != 0) read_options(L, form.options, *task);
   check_unique(L, graph, def);
-  if (kind == TaskKind::shell) {
+  if (!def.shell.command.empty()) {
     check_shell_definition(L, def);
     set_shell_code(def);
   }
@@ -145,7 +163,7 @@ int call_task(lua_State* L) {
   TaskNode node;
   node.line = current_line(L);
   node.guard = graph.guard;
-  if (def.kind == TaskKind::shell) {
+  if (!def.shell.command.empty()) {
     read_shell_call(L, task, node);
   } else {
     node.args = read_arguments(L, 2, def.name);

@@ -69,7 +69,24 @@ local flow = {}
 ---@field keys? flow.secret|flow.file flow.env("API_KEYS") or flow.file("keys.txt")
 ---@field hosts? string[] DNS names by which requests may call it
 ---@field insecure? boolean may listen beyond loopback without tls and keys
----@field batch? { max?: integer, wait?: string|number }
+---@field replicas? integer|{ min: integer, max?: integer } number of processes that answer requests
+---@field idempotent? boolean false: a request never runs again after its replica died
+---@field rollover? "replace" drains the version before first
+---@field canary? { [integer]: integer, every?: string, max_error_rate?: number, max_p99?: string, min_requests?: integer } { 10, 50, 100, every = "1m" }
+---@field warmup? table<string, flow.tensor> a request that a version gets before traffic
+---@field drain_delay? string for which a service that ends accepts connections
+---@field command? string starts a server at {port}, instead of a function
+---@field args? string[] of command: names of positional arguments
+---@field shell? string[] of command
+---@field before? string of command
+---@field modules? string[] of command
+---@field venv? string of command
+---@field conda? string of command
+---@field container? string of command
+---@field ready? string of command: a path that the server answers once it is ready, "/health"
+---@field health? string of command: a path that it answers while it is well; as ready
+---@field start_timeout? string of command: within which it is ready
+---@field batch? { max?: integer, wait?: string|number, pad?: boolean }
 ---@field queue? integer number of requests that may wait
 ---@field inputs? table<string, { [1]: string, [2]: integer[] }> { pixels = { "FP32", { -1, 64 } } }
 ---@field outputs? table<string, { [1]: string, [2]: integer[] }>
@@ -128,7 +145,7 @@ function flow.dynamic(name, options, body) end
 ---A long-lived task that answers the Open Inference Protocol v2 over HTTP.
 ---@param name string the name of the model
 ---@param options flow.service_options
----@param body fun(ctx: flow.context, ...): { predict: fun(inputs: table<string, flow.tensor>): table }
+---@param body? fun(ctx: flow.context, ...): { predict: fun(inputs: table<string, flow.tensor>): table } absent with command
 ---@return flow.callable
 ---@overload fun(name: string, body: fun(ctx: flow.context, ...): { predict: function }): flow.callable
 function flow.service(name, options, body) end

@@ -5,6 +5,7 @@
 #include <limits>
 #include <mutex>
 
+#include "flow/detached.hpp"
 #include "flow/flow.hpp"
 #include "flow/machine.hpp"
 
@@ -143,7 +144,35 @@ Story story_serves() {
   return s;
 }
 
+ServiceInfo digits_service() {
+  ServiceInfo service;
+  service.version = kRunId;
+  service.name = "prod";
+  service.service = "digits";
+  service.status = "serving";
+  service.url = "http://127.0.0.1:8080";
+  service.replicas = {{"digits[0]", "busy", 4711, "local", {"GPU-a"}},
+                      {"digits[1]", "waiting", 0, "", {}}};
+  service.traffic = {true, false, 90, 1500, 3, 12.25, 2300, 41'000, 4, 1};
+  return service;
+}
+
+/// It serves, and goes on when it is left.
+Story story_stays() {
+  Story s;
+  s.info = base_info("serving");
+  s.info.name = "prod";
+  s.info.finished_ms = 0;
+  s.info.services = {digits_service()};
+  s.events = {event("run", "", "running", 0),
+              event("serving", "digits", "running", 20, "http://127.0.0.1:8080"),
+              event("run", "", "serving", 20)};
+  s.serves = true;
+  return s;
+}
+
 Story story_of(const std::string& name) {
+  if (name.find("stays") != std::string::npos) return story_stays();
   if (name.find("fails") != std::string::npos) return story_fails();
   if (name.find("waits") != std::string::npos) return story_waits();
   if (name.find("serves") != std::string::npos) return story_serves();
@@ -163,6 +192,7 @@ const std::vector<std::string>& names() {
 }
 
 Story story_of_run(const std::string& selector) {
+  if (selector == "stays") return story_stays();
   if (selector.empty() || selector == "last" || std::string(kRunId).starts_with(selector))
     return story_ok();
   for (const std::string& name : names()) {
@@ -266,6 +296,7 @@ std::string Event::json() const {
   return "{\"event\":" + to_json(Value(type)) + ",\"task\":" + to_json(Value(task)) +
          ",\"status\":" + to_json(Value(status)) + "}";
 }
+std::string ServiceInfo::json() const { return "{\"service\":" + to_json(Value(service)) + "}"; }
 std::string RunInfo::json() const {
   std::string out =
       "{\"run\":" + to_json(Value(id)) + ",\"status\":" + to_json(Value(status)) + ",\"tasks\":[";
@@ -299,6 +330,24 @@ Run Engine::resume(const std::string& selector, const RunOptions&, bool) {
 Run Engine::retry(const std::string& selector, const std::string&, const RunOptions&) {
   return make_run(story_of_run(selector));
 }
+Run Engine::serve(const std::string& selector, const RunOptions&) {
+  if (selector == "ok")
+    throw Failed(
+        user_error("only the services of the run ok may run, and the cache does not have "
+                   "1 of its tasks:\n  `train`: its result was collected"));
+  return make_run(story_of_run(selector));
+}
+Run Engine::rollback(const std::string& name, const RunOptions&) {
+  return make_run(story_of_run(name));
+}
+std::vector<RunInfo> Engine::stop(const std::string& selector, int64_t) {
+  RunInfo run = story_of_run(selector).info;
+  if (run.status != "serving")
+    throw Failed(user_error("the run " + run.id + " can't be stopped: it has " + run.status));
+  run.status = "succeeded";
+  return {run};
+}
+std::vector<ServiceInfo> Engine::services() { return Reader().services(); }
 void Engine::cancel(const std::string&) {}
 void Engine::signal(const std::string&, const std::string&, const std::string&) {}
 PlanInfo Engine::plan(const std::string& script, const RunOptions&) { return plan_of(script); }
@@ -366,6 +415,17 @@ std::vector<RunInfo> Reader::list(bool) const {
     runs.back().name = name == "ok" ? "" : name;
   }
   return runs;
+}
+std::vector<ServiceInfo> Reader::services() const {
+  if (impl_->dir == "empty") return {};
+  ServiceInfo next = digits_service();
+  next.name = "";
+  next.service = "words";
+  next.status = "running";
+  next.url = "";
+  next.replicas = {{"words", "starting", 0, "w1", {}}};
+  next.traffic.reset();
+  return {digits_service(), next};
 }
 RunInfo Reader::show(const std::string& selector) const { return story_of_run(selector).info; }
 std::vector<LogLine> Reader::logs(const std::string& selector, const std::string& task) const {
@@ -452,6 +512,15 @@ std::string executor_program(const EngineOptions&) { return "/bin/true"; }
 MachineGpus machine_gpus(const EngineOptions&) { return {{}, "the fake engine has none", {}}; }
 std::vector<GpuLibrary> gpu_libraries() { return {}; }
 void check_target(const std::string&) {}
+
+// The fake engine is always that of a head, so no command goes to the background.
+DetachedProgram::DetachedProgram(const std::string&, const std::vector<std::string>&) {}
+DetachedProgram::~DetachedProgram() = default;
+std::optional<DetachedReport> DetachedProgram::next() { return std::nullopt; }
+std::unique_ptr<DetachedReporter> DetachedReporter::take() { return nullptr; }
+DetachedReporter::~DetachedReporter() = default;
+void DetachedReporter::send(const DetachedReport&) const {}
+void DetachedReporter::redirect(const std::string&) const {}
 
 std::string broken_state_link(const std::string&) { return ""; }
 std::string unusable_state(const std::string&) { return ""; }

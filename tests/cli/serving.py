@@ -4,6 +4,7 @@ when it ends.
 
 usage: serving.py --flow BIN [TEST...]
 """
+import glob
 import http.client
 import json
 import os
@@ -11,6 +12,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 
@@ -92,16 +94,102 @@ class Serving(Place):
 
     def test_no_request_fails_when_ctrl_c_ends_the_service(self):
         run, url = self.serve(SCRIPT.replace("== 13", "== -1"))
+        self.end_without_failures(run, self.loading_clients(url))
+
+    def loading_clients(self, url):
+        """Clients that have answers and go on."""
         clients = [LoadingClient(int(url.rsplit(":", 1)[1])) for _ in range(CLIENTS)]
         for client in clients:
             client.start()
-        self.until("all clients have answers", lambda: all(client.answered >= 20 for client in clients))
+        self.until_answered(clients)
+        return clients
+
+    def until_answered(self, clients, more=20):
+        """Waits until each client has so many more answers, or has failed."""
+        wanted = [client.answered + more for client in clients]
+        self.until("all clients have answers", lambda: all(client.answered >= each or not client.is_alive()
+                                                           for client, each in zip(clients, wanted)))
+
+    def end_without_failures(self, run, clients):
+        """Ends the run by Ctrl-C. No request failed until then."""
         run.send_signal(signal.SIGINT)
         for client in clients:
             client.join()
         self.exits(0, self.end(run))
         self.assertEqual([client.failures for client in clients], [[]] * CLIENTS)
         self.assertEqual(self.show()["status"], "succeeded")
+
+    def replica_pid(self):
+        """The process of the only replica."""
+        records = glob.glob(os.path.join(self.state, "scratch", "slots", "*.replica"))
+        return int(os.path.basename(records[0]).split(".")[0]) if len(records) == 1 else None
+
+    def front_pid(self):
+        files = glob.glob(os.path.join(self.state, "fronts", "*", "front.pid"))
+        return int(self.read(files[0])) if len(files) == 1 else None
+
+    def resume(self, attempt):
+        """Resumes the run; its service is up with this attempt."""
+        run = self.start("resume", "last", "--serve-for", "600s")
+
+        def is_up():
+            service = self.tasks()["double"]
+            return service["attempts"] == attempt and service.get("url")
+        self.until("it serves", is_up)
+        return run
+
+    def test_no_request_fails_when_flow_is_killed_and_the_run_is_resumed(self):
+        run, url = self.serve(SCRIPT.replace("== 13", "== -1"))
+        clients = self.loading_clients(url)
+        replica, front = self.replica_pid(), self.front_pid()
+        for attempt in (2, 3):
+            self.kill(run)
+            self.assertEqual(self.show()["status"], "interrupted")
+            self.until_answered(clients)  # without an engine
+            self.good("gc")  # opens the state
+            self.until_answered(clients)
+            run = self.resume(attempt)
+            self.assertEqual((self.show()["url"], self.replica_pid(), self.front_pid()), (url, replica, front))
+            self.until_answered(clients)
+        self.end_without_failures(run, clients)
+        self.assertEqual((self.replica_pid(), self.front_pid()), (None, None))
+
+    def test_an_adopted_service_logs_to_its_new_attempt(self):
+        run, url = self.serve(SCRIPT, "--serve-for", "600s")
+        self.kill(run)
+        run = self.resume(2)
+        self.assertEqual(infer(url, 13)[0], 500)
+        self.until("it is logged", lambda: "thirteen is not served" in self.good("logs", "last", "double").out)
+        run.send_signal(signal.SIGINT)
+        self.exits(0, self.end(run))
+
+    def test_no_request_fails_when_the_process_of_a_service_is_killed(self):
+        run, url = self.serve(SCRIPT.replace("== 13", "== -1").replace("port = 0", "port = 0, retries = 3"))
+        clients = self.loading_clients(url)
+        replica, front = self.replica_pid(), self.front_pid()
+        os.kill(replica, signal.SIGKILL)
+        self.until("another replica serves", lambda: self.replica_pid() not in (None, replica))
+        self.until_answered(clients)
+        self.assertEqual((self.show()["url"], self.front_pid()), (url, front))
+        self.end_without_failures(run, clients)
+
+    def test_a_killed_front_listens_again_at_its_port(self):
+        run, url = self.serve(SCRIPT)
+        front, replica, began = self.front_pid(), self.replica_pid(), time.monotonic()
+        os.kill(front, signal.SIGKILL)
+
+        def is_back():
+            try:
+                return infer(url, 4)[0] == 200
+            except OSError:
+                return False
+        self.until("it listens again", is_back)
+        took = time.monotonic() - began
+        self.assertLess(took, 1)
+        self.assertNotEqual(self.front_pid(), front)
+        self.assertEqual(self.replica_pid(), replica)
+        run.send_signal(signal.SIGINT)
+        self.exits(0, self.end(run))
 
     def test_the_timeout_of_a_service_is_that_of_its_requests(self):
         run, url = self.serve(SCRIPT.replace("port = 0", 'port = 0, timeout = "300ms"')

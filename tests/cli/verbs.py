@@ -49,13 +49,18 @@ LINES = {
 LINE_A_THING = {"run", "retry", "ls", "logs", "metrics", "compare", "lint", "plan", "doctor", "init"}
 # tests/cluster/cluster.py tests those of a cluster
 NO_JSON = {"repl", "completion", "head", "worker", "nodes"}
-WHEN_IT_RUNS = {"cancel", "signal"}
-NEEDS = {"run": "FILE|DIR", "retry": "RUN", "cancel": "RUN", "signal": "RUN", "diff": "RUN", "compare": "RUN",
+WHEN_IT_RUNS = {"cancel", "signal", "serve", "deploy", "rollback", "stop", "services"}  # the last five: services.py
+NEEDS = {"run": "FILE|DIR", "retry": "RUN", "serve": "RUN", "deploy": "RUN", "rollback": "NAME", "stop": "RUN", "cancel": "RUN", "signal": "RUN",
+         "diff": "RUN", "compare": "RUN",
          "graph": "FILE|RUN", "lint": "FILE|DIR", "plan": "FILE|DIR", "init": "DIR", "completion": "SHELL"}
 WRONG = {
     "run": ["run", "nothing.lua"],
     "resume": ["resume", "nobody"],
     "retry": ["retry", "last", "nothing"],
+    "serve": ["serve", "last"],
+    "deploy": ["deploy", "last"],
+    "rollback": ["rollback", "nobody"],
+    "stop": ["stop", "last"],
     "cancel": ["cancel", "last"],
     "signal": ["signal", "last", "go", "{"],
     "show": ["show", "nobody"],

@@ -184,6 +184,12 @@ TEST_CASE("every field of a message is in the corresponding type of the engine")
     CHECK(to.DebugString() == from.DebugString());
   }
   {
+    auto from = filled<client_protocol::ServiceInfo>();
+    client_protocol::ServiceInfo to;
+    put_service(get_service(from), to);
+    CHECK(to.DebugString() == from.DebugString());
+  }
+  {
     auto from = filled<client_protocol::TaskList>();
     std::vector<TaskInfo> tasks;
     REQUIRE(add_tasks(from, tasks).ok());

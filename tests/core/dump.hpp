@@ -35,7 +35,8 @@ inline void dump_unit(std::ostringstream& out, const Run& run, UnitId unit) {
     for (const Death& death : e.deaths)
       out << " death on " << death.worker << " at " << death.record << (death.is_gpu ? " gpu" : "")
           << " beside " << death.co_located;
-    out << (e.runs_alone ? " alone" : "");
+    out << (e.runs_alone ? " alone" : "") << (e.was_ready ? " was ready" : "") << " at "
+        << e.ready_at << " restarts " << e.restarts << '/' << e.deaths_in_row;
     for (const auto& [name, wait] : e.waits) {
       out << " wait " << name << ' ' << wait.first << (wait.second ? " expired" : "");
     }
@@ -46,7 +47,9 @@ inline void dump_unit(std::ostringstream& out, const Run& run, UnitId unit) {
 inline std::string dump(const State& state) {
   std::ostringstream out;
   out << "epoch " << state.epoch << " sequence " << state.sequence << " at " << state.at
-      << (state.leads_workers ? " leads" : "") << " announced " << state.announced << '\n';
+      << (state.leads_workers ? " leads" : "")
+      << (state.restarts_services ? " restarts services" : "") << " announced " << state.announced
+      << '\n';
   for (const WorkerState& worker : state.workers) {
     out << "host " << worker.info.name
         << (worker.is_up             ? ""
@@ -68,6 +71,11 @@ inline std::string dump(const State& state) {
         << '-' << run.finished << " jobs " << run.jobs << " flags " << run.fail_fast << run.fresh
         << run.stopping << run.stop_requested << run.cancelling << run.ending << run.gathering
         << run.has_result << ' ' << run.result.hex() << '\n';
+    const Rollover& rollover = run.rollover;
+    if (rollover != Rollover{})
+      out << " rollover from " << rollover.previous << " phase " << int(rollover.phase) << " step "
+          << rollover.step << " timer " << rollover.serial << " since " << rollover.began << ' '
+          << rollover.reason << '\n';
     for (const auto& [name, value] : run.signals)
       out << " signal " << name << ' ' << value.hex() << '\n';
     for (const DynamicCalls& calls : run.dynamics) {
@@ -94,10 +102,12 @@ inline State restored(const State& state) {
   copy.workers = state.workers;
   copy.leads_workers = state.leads_workers;
   copy.announced = state.announced;
+  copy.restarts_services = state.restarts_services;
   for (const auto& [id, run] : state.runs) {
     Run& r = copy.runs[id];
     r.id = run.id;
     r.name = run.name;
+    r.rollover = run.rollover;
     r.status = run.status;
     r.submitted = run.submitted;
     r.finished = run.finished;

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "engine/core/gangs.hpp"
+#include "engine/core/rollover.hpp"
 #include "engine/sched/sched.hpp"
 #include "tests/core/dump.hpp"
 
@@ -158,7 +159,7 @@ std::string Scenario::line(const std::string& text) {
     return "";
   }
   if (words[0] == "is" || words[0] == "status" || words[0] == "counts" || words[0] == "why" ||
-      words[0] == "error") {
+      words[0] == "error" || words[0] == "restarts" || words[0] == "rollover") {
     return check(words, head);
   }
   if (words[0] == "schedule" || words[0] == "go") return proposals(words, tail);
@@ -202,6 +203,7 @@ std::string Scenario::declare(const Words& words) {
     if (kind == "dynamic") def.kind = TaskKind::dynamic;
     if (kind == "service") def.kind = TaskKind::service;
     if (kind == "native") def.kind = TaskKind::native;
+    def.service.replicas = uint32_t(number(words, "replicas", 1));
     def.retry.max = uint32_t(number(words, "retries", 0));
     def.retry.backoff_ms = number(words, "backoff", 0);
     def.retry.cap_ms = number(words, "cap", 60'000);
@@ -222,6 +224,14 @@ std::string Scenario::declare(const Words& words) {
     def.ignores_failure = has(words, "ignore");
     for (const std::string& name : split(option(words, "functions"), ','))
       def.resource_functions |= name == "memory" ? kMemoryFunction : kCpusFunction;
+    for (const std::string& percent : split(option(words, "canary"), ','))
+      def.service.canary.percents.push_back(uint32_t(std::stoul(percent)));
+    def.service.canary.every_ms = number(words, "every", 60'000);
+    def.service.canary.min_requests = uint32_t(number(words, "min", 20));
+    def.service.canary.max_p99_us = number(words, "max_p99", 0);
+    std::string max_errors = option(words, "max_errors");
+    if (!max_errors.empty()) def.service.canary.max_error_rate = std::stod(max_errors);
+    def.service.rolls_by_replacing = has(words, "replace");
     if (def.kind == TaskKind::shell && !has(words, "effect")) def.shell.outputs = {{"out", "out"}};
     plan_->defs.push_back(def);
     return "";
@@ -331,9 +341,9 @@ bool Scenario::parse(const Words& words, Event& event) {
   auto word = [&](size_t i) { return i < words.size() ? words[i] : std::string(); };
   UnitId named = word(1).empty() ? 0 : unit(word(1));
   if (verb == "engine") {
-    event = EngineStarted{std::stoull(word(1)), int32_t(number(words, "cpus", 1) * 1000),
+    event = EngineStarted{std::stoull(word(1)),          int32_t(number(words, "cpus", 1) * 1000),
                           number(words, "memory", 1000), custom_resources_of(words),
-                          has(words, "leads")};
+                          has(words, "leads"),           !has(words, "older")};
   } else if (verb == "submit") {
     RunSubmitted e;
     e.run = run_ = word(1);
@@ -341,6 +351,7 @@ bool Scenario::parse(const Words& words, Event& event) {
     e.jobs = int32_t(number(words, "jobs", 0));
     e.fail_fast = has(words, "fail_fast");
     e.fresh = has(words, "fresh");
+    e.name = option(words, "name");
     event = e;
   } else if (verb == "key") {
     InputsResolved e{run_, named, sha256(word(2)), false, {}, nullptr, {}};
@@ -403,6 +414,19 @@ bool Scenario::parse(const Words& words, Event& event) {
     event = SignalReceived{run_, word(1), sha256(word(2))};
   } else if (verb == "timer") {
     event = TimerFired{run_, named, uint32_t(std::stoul(word(2)))};
+  } else if (verb == "rollovertimer") {
+    event = TimerFired{run_, kNoNode, uint32_t(std::stoul(word(1)))};
+  } else if (verb == "shifted") {
+    event = TrafficShifted{run_, uint32_t(std::stoul(word(1))), word(2)};
+  } else if (verb == "measured") {
+    TrafficMeasured e{run_,
+                      uint32_t(std::stoul(word(1))),
+                      uint64_t(number(words, "requests", 0)),
+                      uint64_t(number(words, "errors", 0)),
+                      0,
+                      number(words, "p99", 0)};
+    e.error = option(words, "error");
+    event = std::move(e);
   } else if (verb == "cancel") {
     event = CancelRequested{run_};
   } else if (verb == "stop") {
@@ -508,6 +532,11 @@ std::string Scenario::text_of(const Command& command) const {
   if (auto* c = std::get_if<UnitChanged>(&command)) {
     return name(c->run, c->unit) + " " + status_name(state_.runs.at(c->run).units[c->unit].status);
   }
+  if (auto* c = std::get_if<ShiftTraffic>(&command))
+    return in_run(c->run) + "shift " + std::to_string(c->percent) + "%" +
+           (c->previous.empty() ? "" : " from " + c->previous) + " step " + std::to_string(c->step);
+  if (auto* c = std::get_if<MeasureTraffic>(&command))
+    return in_run(c->run) + "measure step " + std::to_string(c->step);
   return in_run(std::get<RunEnded>(command).run) + "ended";
 }
 
@@ -556,6 +585,11 @@ std::string Scenario::check(const Words& words, const std::string& rest) {
     std::string is = status_name(run.status);
     return is == words[1] ? "" : "it is " + is;
   }
+  if (words[0] == "rollover") {
+    std::string is = phase_name(run.rollover.phase);
+    if (!run.rollover.previous.empty()) is += " from " + run.rollover.previous;
+    return is == trimmed(rest.substr(words[0].size())) ? "" : "it is " + is;
+  }
   if (words[0] == "counts") {
     RunCounts expected;
     expected.succeeded = uint32_t(number(words, "succeeded", 0));
@@ -573,6 +607,10 @@ std::string Scenario::check(const Words& words, const std::string& rest) {
   UnitId u = unit(words[1]);
   if (u == kNoNode) return "no such unit";
   const Unit& is = run.units[u];
+  if (words[0] == "restarts") {
+    std::string count = std::to_string(is.detail ? is.detail->restarts : 0);
+    return count == words[2] ? "" : "restarts: " + count + ", " + restarts_text(is);
+  }
   if (words[0] == "why" || words[0] == "error") {
     std::string text = trimmed(trimmed(rest.substr(words[0].size())).substr(words[1].size()));
     std::string printed = words[0] == "why" ? explain_wait(state_, run_, u)

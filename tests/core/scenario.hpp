@@ -1,9 +1,10 @@
 // Runs a scenario text: events in, exactly these commands out, invariants after every event.
 //
-//   def NAME [kind=lua|shell|dynamic|service|native] [retries=N] [backoff=MS] [factor=F] [cap=MS]
-//   [oom=N]
+//   def NAME [kind=lua|shell|dynamic|service|native] [replicas=N] [retries=N] [backoff=MS]
+//            [factor=F] [cap=MS] [oom=N]
 //            [infra=N] [cpus=MILLI] [memory=N] [priority=N] [cache=no] [effect]
 //            [gpus=MILLI] [gpu=MODEL] [gpu_memory=N] [ranks=N] [ranks_max=N]
+//            [canary=P,P,100] [every=MS] [min=N] [max_errors=RATE] [max_p99=US] [replace]
 //   node NAME DEF [args=a,b] [after=a,b] [in=w:then|w:else] [items=a,1,b] [list=a] [limit=N]
 //   node NAME when=a then=b else=c [in=…]
 //   result a,b
@@ -26,9 +27,13 @@
 //   scale_up UNIT [after=MS] -> ranks 3; stop …   what is asked of a gang that saved a checkpoint
 //   is UNIT STATUS [WORD…]        WORDs: cached, attempts=N, since=MS, phase=N, on=A,B, at=WORKER,
 //                                      ranks=w1,.
+//   shifted STEP [ERROR] / measured STEP [requests=N] [errors=N] [p99=US] [error=TEXT] /
+//   rollovertimer SERIAL          of the run's rollover, events
 //   status STATUS                 of the run
+//   rollover PHASE [from RUN]     of the run
 //   counts succeeded=1 …          those not named are 0
 //   why UNIT TEXT / error UNIT TEXT   the explanation, the failure's message, hold this text
+//   restarts UNIT N                   how often the service died after it was ready
 #pragma once
 #include <map>
 #include <memory>

@@ -7,7 +7,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
 cmake --install "$build" --prefix "$folder/prefix" >"$folder/install.log" || { cat "$folder/install.log"; exit 1; }
-for file in bin/flow bin/flow-executor include/flow/flow.hpp; do
+for file in bin/flow bin/flow-executor bin/flow-front include/flow/flow.hpp; do
   [[ -e $folder/prefix/$file ]] || { echo "the install lacks $file"; exit 1; }
 done
 

@@ -48,10 +48,10 @@ def main():
         expect(code == 0 and "Left out: libflow" in said and how in said and not install.installed(), "the library is left out", seen)
         seen = code, said = install.run(script, "-DCMAKE_INSTALL_COMPONENT=library")
         expect(code != 0 and "libflow is not built" in said and how in said and not install.installed(), "only the library", seen)
-        for program in ("flow", "flow-executor"):
+        for program in ("flow", "flow-executor", "flow-front"):
             script = install.without("cmake_install.cmake", f"bin/{program}")
             seen = code, said = install.run(script, "-DCMAKE_INSTALL_COMPONENT=programs")
-            expect(code != 0 and f"{program} is not built. Run: cmake --build {install.build} --target flow flow-executor" in said,
+            expect(code != 0 and f"{program} is not built. Run: cmake --build {install.build} --target flow flow-executor flow-front" in said,
                    "programs that are not built", seen)
             expect(not install.installed(), "nothing is installed", install.installed())
     print("what is not built is left out, or named")

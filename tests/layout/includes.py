@@ -27,6 +27,8 @@ ENGINE = [
     ("engine/worker", ["fmt/"]),
     ("engine/serve/http", ["fmt/", "boost/asio/", "boost/asio.hpp", "boost/beast/", "openssl/", "zlib.h"]),
     ("engine/serve", ["fmt/", "openssl/", "simdjson.h"]),
+    ("engine/serve/grpc", ["fmt/", "google/protobuf/", "grpc/support/", "grpcpp/"]),
+    ("engine/front", ["fmt/", "boost/asio/"]),
     ("engine/executor", ["fmt/"]),
     ("engine/cluster/session", ["fmt/"]),
     ("engine/cluster/transfer", ["fmt/"]),
@@ -62,7 +64,7 @@ HOSTS = {
 # Headers with these prefixes are foreign; any other <> header belongs to the standard library,
 # POSIX or Linux.
 FOREIGN = ["openssl/", "fmt/", "nlohmann/", "rocksdb/", "google/", "spdlog/", "curl/", "toml++/", "CLI/", "lua.h", "lua.hpp", "lauxlib.h",
-           "boost/", "simdjson.h", "cblas.h", "zlib.h", "ucp/", "nccl.h", "sodium.h", "cuda", "cublas", "catch2/"]
+           "grpc/", "grpcpp/", "boost/", "simdjson.h", "cblas.h", "zlib.h", "ucp/", "nccl.h", "sodium.h", "cuda", "cublas", "catch2/"]
 GENERATED = {"flow_build_config.hpp"}
 SUFFIXES = (".cc", ".hpp", ".h", ".cu", ".cuh")
 

@@ -112,7 +112,7 @@ def main():
     rules = "".join((pathlib.Path(root) / "cmake" / name).read_text() for name in ("FlowInstall.cmake", "library/CMakeLists.txt"))
     needed = {name for found in re.findall(r"install\(TARGETS ([^)]*)\)", rules)
               for name in re.split(r" (?:EXPORT|RUNTIME|LIBRARY)", found)[0].split()}
-    for words, targets in ((["run"], {"flow", "flow-executor"}), (["install", "tmp"], needed)):
+    for words, targets in ((["run"], {"flow", "flow-executor", "flow-front"}), (["install", "tmp"], needed)):
         seen = code, said, calls = setup(root, "", *words)
         built = re.search(r"cmake --build build/release --target (.*)", calls)
         expect(built is not None and set(built.group(1).split()) == targets, f"{words[0]} builds what it needs", seen)

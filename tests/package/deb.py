@@ -71,7 +71,7 @@ def member(package, path):
 def check_installed(debian, version):
     expect(not re.search(BUILD_PACKAGES, debian.good("dpkg-query", "-W", "-f", "${Package}\\n")), "no package of a build is installed")
     expect(debian.good("flow", "--version", user=USER) == f"flow {version}\n", "the version")
-    for program in ("flow", "flow-executor"):
+    for program in ("flow", "flow-executor", "flow-front"):
         sections = run(["readelf", "-S", "-W", str(debian.root / "usr/bin" / program)]).stdout
         expect(".text" in sections and ".symtab" not in sections and ".debug_info" not in sections, f"{program} is stripped", sections)
     doctor = debian.run("flow", "doctor", user=USER)
@@ -107,8 +107,9 @@ def check_pipelines(debian):
 def check_library(debian):
     """What a build of a host program needs. tests/embed builds one with an installation."""
     expect("libflow.so.0 " in debian.good("/sbin/ldconfig", "-p"), "the linker's cache has the library")
-    executor = debian.good("readlink", "-e", "/usr/lib/flow/flow-executor")
-    expect(executor == "/usr/bin/flow-executor\n", "the library finds the executor", executor)
+    for program in ("flow-executor", "flow-front"):
+        found = debian.good("readlink", "-e", f"/usr/lib/flow/{program}")
+        expect(found == f"/usr/bin/{program}\n", f"the library finds {program}", found)
     for path in ("include/flow/flow.hpp", "lib/libflow.so", "lib/cmake/flow/flowConfig.cmake", "lib/pkgconfig/flow.pc"):
         expect((debian.root / "usr" / path).is_file(), f"libflow-dev has {path}")
 

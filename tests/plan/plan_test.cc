@@ -337,7 +337,7 @@ TEST_CASE("what a command runs in survives, and a plan without it has none of it
 TEST_CASE("a command's environment is one of a shell task, and a container has no other") {
   Plan plan = plan_of({call("train")});
   plan.defs[0].shell.environment.before = "true";
-  CHECK_THAT(problems(plan), Catch::Contains("runs no command: only flow.shell has `before`"));
+  CHECK_THAT(problems(plan), Catch::Contains("runs no command: only tasks with one have `before`"));
   plan.defs[0].kind = TaskKind::shell;
   CHECK(problems(plan) == "");
   plan.defs[0].shell.environment.container = "docker://debian:12";
@@ -487,6 +487,20 @@ TEST_CASE("invalid requirements are reported by name") {
   CHECK_THAT(text, Catch::Contains("task `elastic` asks for at most 2 ranks: `ranks.max` is 3 to"));
   CHECK_THAT(text, Catch::Contains("task `factor` has a factor below 1"));
   CHECK_THAT(text, Catch::Contains("task `time` has a negative `timeout`"));
+}
+
+TEST_CASE("a service with replicas is not mapped") {
+  Plan plan = plan_of({call("digits")});
+  plan.defs[0].kind = TaskKind::service;
+  plan.nodes[0].kind = NodeKind::map;
+  plan.nodes[0].edit_detail().items = Value::list({int64_t{1}});
+  CHECK(problems(plan).empty());
+  plan.defs[0].service.replicas = 3;
+  CHECK_THAT(problems(plan),
+             Catch::Contains("`digits` is a flow.map of a service with `replicas = 3`") &&
+                 Catch::Contains("call it without flow.map"));
+  plan.nodes[0].kind = NodeKind::task;
+  CHECK(problems(plan).empty());
 }
 
 TEST_CASE("a task whose kernel needs a GPU requests one") {

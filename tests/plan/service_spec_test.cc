@@ -1,10 +1,12 @@
 // Options of a service: what is accepted, what is refused, and how they are stored.
+#include <fmt/format.h>
 #include <stdlib.h>
 #include <catch2/catch.hpp>
 
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <limits>
 
 #include "engine/plan/plan.hpp"
 #include "engine/plan/service_keys.hpp"
@@ -39,9 +41,43 @@ ServiceSpec full_service() {
   return service;
 }
 
+// The same with replicas, a rollover and a warm-up.
+ServiceSpec living_service() {
+  ServiceSpec service = full_service();
+  service.replicas = 4;
+  service.is_idempotent = false;
+  service.rolls_by_replacing = true;
+  service.drain_delay_ms = 2000;
+  service.is_padded = true;
+  service.canary = {{10, 50, 100}, 30'000, 0.25, 20'000, 5, ""};
+  service.warmup = {{"mask", "bool", {2}, "\1\1"},
+                    {"pixels", "f32", {1, 64}, std::string(256, 'x')}};
+  return service;
+}
+
+// The same with what only a server of a command has: every field has a value.
+ServiceSpec stored_service() {
+  ServiceSpec service = living_service();
+  service.wrapped = {"/ready", "/health", 5000};
+  return service;
+}
+
+std::string command_problem(const ServiceSpec& service, const char* command = "server {port}") {
+  Plan plan = plan_with(service);
+  plan.defs[0].shell.command = command;
+  std::vector<Error> errors = check_plan(plan);
+  return errors.empty() ? "" : errors.front().message;
+}
+
 std::string problem_of(const ServiceSpec& service) {
   std::vector<Error> errors = check_plan(plan_with(service));
   return errors.empty() ? "" : errors.front().message;
+}
+
+std::string shown_bytes(const std::string& bytes) {
+  std::string text;
+  for (unsigned char byte : bytes) text += fmt::format("{:02x} ", byte);
+  return text;
 }
 
 std::string listen_text(const std::string& text) {
@@ -182,10 +218,41 @@ TEST_CASE("options of a service that no script can give are refused") {
        [](ServiceSpec& s) { s.inputs[0].name = "pixels"; }},
       {"has 65 tensors in `outputs`, and 64 are allowed",
        [](ServiceSpec& s) { s.outputs.assign(65, s.outputs[0]); }},
+      {"has `replicas` that are not 1 to 256", [](ServiceSpec& s) { s.replicas = 0; }},
+      {"has `replicas` that are not 1 to 256", [](ServiceSpec& s) { s.replicas = 257; }},
+      {"has a negative `drain_delay`", [](ServiceSpec& s) { s.drain_delay_ms = -1; }},
+      {"has a `canary` whose percents do not rise to 100",
+       [](ServiceSpec& s) { s.canary.percents.pop_back(); }},
+      {"has a `canary` whose percents do not rise to 100",
+       [](ServiceSpec& s) { s.canary.percents[0] = 0; }},
+      {"has a `canary` whose percents do not rise to 100",
+       [](ServiceSpec& s) { s.canary.percents[1] = 10; }},
+      {"has a `canary` with a limit that is not valid",
+       [](ServiceSpec& s) { s.canary.every_ms = 0; }},
+      {"has a `canary` with a limit that is not valid",
+       [](ServiceSpec& s) { s.canary.max_error_rate = 2; }},
+      {"has a `canary` with a limit that is not valid",
+       [](ServiceSpec& s) { s.canary.max_p99_us = -1; }},
+      {"has a `canary` with a limit that is not valid",
+       [](ServiceSpec& s) { s.canary.min_requests = 0; }},
+      {"has a `canary` with a `gate`, which is not available yet",
+       [](ServiceSpec& s) { s.canary.gate = "check"; }},
+      {"has a `warmup` that is not at most 64 tensors of 1048576 bytes in all, by name",
+       [](ServiceSpec& s) { std::swap(s.warmup[0], s.warmup[1]); }},
+      {"has a `warmup` that is not at most 64 tensors of 1048576 bytes in all, by name",
+       [](ServiceSpec& s) {
+         s.warmup[1] = {"pixels", "u8", {1'048'577}, std::string(1'048'577, 'x')};
+       }},
+      {"has the `warmup` tensor `mask`, which is not one that a request can have: it has a name of "
+       "1 to 256 bytes of UTF-8 and 1 to 8 dimensions, none of which is empty",
+       [](ServiceSpec& s) { s.warmup[0].data += "x"; }},
+      {"has the `warmup` tensor `mask`, which is not one that a request can have: it has a name of "
+       "1 to 256 bytes of UTF-8 and 1 to 8 dimensions, none of which is empty",
+       [](ServiceSpec& s) { s.warmup[0].dtype = "FP32"; }},
   };
-  CHECK(problem_of(full_service()) == "");
+  CHECK(problem_of(living_service()) == "");
   for (const auto& [why, change] : cases) {
-    ServiceSpec service = full_service();
+    ServiceSpec service = living_service();
     change(service);
     INFO(why);
     CHECK(problem_of(service) == std::string("pipeline.lua:3: task `web` ") + why);
@@ -229,23 +296,93 @@ TEST_CASE("each option of a service changes the bytes of the plan and of the ord
       [](ServiceSpec& s) { s.inputs[0].datatype = "INT8"; },
       [](ServiceSpec& s) { s.inputs[0].shape[0] = 5; },
       [](ServiceSpec& s) { s.outputs.clear(); },
+      [](ServiceSpec& s) { s.replicas++; },
+      [](ServiceSpec& s) { s.is_idempotent = true; },
+      [](ServiceSpec& s) { s.rolls_by_replacing = false; },
+      [](ServiceSpec& s) { s.drain_delay_ms++; },
+      [](ServiceSpec& s) { s.is_padded = false; },
+      [](ServiceSpec& s) { s.canary.percents.pop_back(); },
+      [](ServiceSpec& s) { s.canary.every_ms++; },
+      [](ServiceSpec& s) { s.canary.max_error_rate = -1; },
+      [](ServiceSpec& s) { s.canary.max_p99_us++; },
+      [](ServiceSpec& s) { s.canary.min_requests++; },
+      [](ServiceSpec& s) { s.canary.gate = "check"; },
+      [](ServiceSpec& s) { s.warmup[0].name += "x"; },
+      [](ServiceSpec& s) { s.warmup[0].dtype = "u8"; },
+      [](ServiceSpec& s) {
+        s.warmup[0].shape = {1, 2};
+      },
+      [](ServiceSpec& s) { s.warmup[0].data[0] = 0; },
+      [](ServiceSpec& s) { s.wrapped.ready += "x"; },
+      [](ServiceSpec& s) { s.wrapped.health += "x"; },
+      [](ServiceSpec& s) { s.wrapped.start_timeout_ms++; },
   };
   for (size_t i = 0; i < std::size(changes); i++) {
-    ServiceSpec service = full_service();
+    ServiceSpec service = stored_service();
     changes[i](service);
     INFO("change " << i);
-    CHECK(encode_plan(plan_with(service)) != encode_plan(plan_with(full_service())));
+    CHECK(encode_plan(plan_with(service)) != encode_plan(plan_with(stored_service())));
     auto order = decode_service_options(encode_service_options(service));
     REQUIRE(order.ok());
-    CHECK(encode_service_options(*order) != encode_service_options(full_service()));
+    CHECK(encode_service_options(*order) != encode_service_options(stored_service()));
   }
 }
 
+TEST_CASE("the replicas and the rollover of a service survive in a plan, whose other bytes stay") {
+  ServiceSpec alone;  // without other options
+  alone.replicas = 2;
+  for (const auto& [service, before] :
+       {std::pair(stored_service(), encode_plan(plan_with(full_service()))),
+        std::pair(alone, encode_plan(plan_with({})))}) {
+    std::string bytes = encode_plan(plan_with(service));
+    REQUIRE(bytes.starts_with(before));
+    auto back = decode_plan(bytes);
+    REQUIRE(back.ok());
+    CHECK(back->defs[0].service == service);
+    CHECK(encode_plan(*back) == bytes);
+    for (size_t cut = before.size() + 1; cut < bytes.size(); cut++)
+      CHECK_FALSE(decode_plan(std::string_view(bytes).substr(0, cut)).ok());
+  }
+}
+
+TEST_CASE("the bytes of the replicas and the rollover of a service in a plan are pinned") {
+  using namespace std::string_literals;
+  ServiceSpec service;
+  service.replicas = 2;
+  service.canary = {{10, 100}, 60'000, 0.5, 20'000, 20, ""};
+  service.warmup = {{"x", "u8", {3}, "abc"}};
+  const std::string plain = encode_plan(plan_with({}));
+  // No kernels, the section, one task, its index, replicas, three flags around drain_delay.
+  const std::string pinned =
+      "\0\14\1\0\2\1\0\0\0"s
+      "\2\12\144\300\251\7\0\0\0\0\0\0\340\77\300\270\2\24\0"s
+      "\1\1x\2u8\1\6\3abc"s
+      "\0\0\200\237\111"s;
+  CHECK(shown_bytes(encode_plan(plan_with(service)).substr(plain.size())) == shown_bytes(pinned));
+  ServiceSpec defaults;
+  std::string order = encode_service_options(defaults);
+  const std::string life = "\1\1\0\0\0\0\300\251\7\0\0\0\0\0\0\360\277\0\24\0\0\0\0\200\237\111"s;
+  REQUIRE(order.ends_with(life));
+  CHECK_FALSE(decode_plan(plain + "\0\14\1\0"s + life).ok());
+  CHECK_FALSE(decode_plan(plain + "\0\14\0"s).ok());
+}
+
+TEST_CASE("a limit that is no number keeps its bytes in a plan and is refused") {
+  ServiceSpec service;
+  service.canary.percents = {100};
+  service.canary.max_error_rate = std::numeric_limits<double>::quiet_NaN();
+  std::string bytes = encode_plan(plan_with(service));
+  auto back = decode_plan(bytes);
+  REQUIRE(back.ok());
+  CHECK(encode_plan(*back) == bytes);
+  CHECK_THAT(problem_of(service), Catch::EndsWith("has a `canary` with a limit that is not valid"));
+}
+
 TEST_CASE("the options of a service in an order are all but its port and its batches") {
-  std::string bytes = encode_service_options(full_service());
+  std::string bytes = encode_service_options(stored_service());
   auto back = decode_service_options(bytes);
   REQUIRE(back.ok());
-  ServiceSpec expected = full_service();
+  ServiceSpec expected = stored_service();
   expected.port = 0;
   expected.batch_max = 1;
   expected.batch_wait_us = 0;
@@ -253,6 +390,35 @@ TEST_CASE("the options of a service in an order are all but its port and its bat
   for (size_t cut = 0; cut < bytes.size(); cut++)
     CHECK_FALSE(decode_service_options(std::string_view(bytes).substr(0, cut)).ok());
   CHECK_FALSE(decode_service_options(bytes + "x").ok());
+}
+
+TEST_CASE("a server of a command has paths, and nothing that needs `predict`") {
+  ServiceSpec service;
+  service.wrapped.ready = "/health";
+  CHECK(command_problem(service) == "");
+  CHECK(command_problem(service, "") ==
+        "pipeline.lua:3: task `web` has `ready`, `health` or `start_timeout` and no `command`");
+  const std::pair<const char*, std::function<void(ServiceSpec&)>> cases[] = {
+      {"has a `command`, and a `ready` or `health` that is not a path",
+       [](ServiceSpec& s) { s.wrapped.ready = ""; }},
+      {"has a `command`, and a `ready` or `health` that is not a path",
+       [](ServiceSpec& s) { s.wrapped.health = "/a\r\nHost: b"; }},
+      {"has a `command`, and a `ready` or `health` that is not a path",
+       [](ServiceSpec& s) { s.wrapped.health = "/" + std::string(1024, 'a'); }},
+      {"has a `start_timeout` that is not above 0",
+       [](ServiceSpec& s) { s.wrapped.start_timeout_ms = 0; }},
+      {"has a `command`, so it has no `inputs`, `outputs`, `warmup` and `batch`",
+       [](ServiceSpec& s) { s.batch_max = 2; }},
+      {"has a `command`, so it has no `inputs`, `outputs`, `warmup` and `batch`",
+       [](ServiceSpec& s) {
+         s.warmup = {{"x", "u8", {1}, "a"}};
+       }},
+  };
+  for (const auto& [why, change] : cases) {
+    ServiceSpec changed = service;
+    change(changed);
+    CHECK(command_problem(changed) == std::string("pipeline.lua:3: task `web` ") + why);
+  }
 }
 
 TEST_CASE("keys are between commas in a variable, and on the lines of a file") {

@@ -27,6 +27,35 @@ core::Run run_of(std::shared_ptr<const Plan> plan) {
 
 }  // namespace
 
+TEST_CASE("a service with replicas is one URL in the run's result") {
+  InputResolver resolver(
+      [](const Digest&) -> Result<std::string> { return environment_error("none"); });
+  std::shared_ptr<Plan> plan = plan_of("code");
+  plan->defs[0].kind = TaskKind::service;
+  plan->defs[0].service.replicas = 3;
+  plan->result = Value::map({{"api", Ref{0, {}}}});
+  core::State state;
+  uint64_t sequence = 0;
+  std::vector<core::Command> out;
+  auto feed = [&](core::Event event) {
+    REQUIRE(core::admit(state, event));
+    core::apply(state, {++sequence, 1000, std::move(event)}, out);
+  };
+  feed(core::EngineStarted{1, 1000, 0});
+  feed(core::RunSubmitted{"r", "", sha256("plan"), plan, 0, false, false});
+  const core::Run& run = state.runs.at("r");
+  for (core::UnitId replica : core::instances_of(run, 0)) {
+    feed(core::InputsResolved{"r", replica, *resolver.key(run, replica), false, {}, nullptr, {}});
+    feed(core::Assigned{core::next_attempt(state, run, replica)});
+  }
+  auto text = [&] { return to_json(*resolver.gather(run, kNoNode)); };
+  CHECK(text() == R"({"api":{"url":""}})");
+  feed(core::ServiceReady{core::current_attempt(run, core::instances_of(run, 0)[2]), "http://a"});
+  CHECK(text() == R"({"api":{"url":"http://a"}})");
+  CHECK(*resolver.arguments(run, core::instances_of(run, 0)[1]) ==
+        encode_value(Value::list({int64_t{1}})));
+}
+
 TEST_CASE("a plan is forgotten with its run, and another one at its address has its own keys") {
   InputResolver resolver(
       [](const Digest&) -> Result<std::string> { return environment_error("none"); });

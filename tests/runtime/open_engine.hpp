@@ -67,6 +67,16 @@ class KeepingListener final : public RunListener {
   std::vector<std::string> texts;
 };
 
+/// Keeps the orders to fronts of services.
+class RecordingFronts final : public FrontControl {
+ public:
+  explicit RecordingFronts(std::vector<FrontOrder>& orders) : orders_(orders) {}
+  void give(FrontOrder order) override { orders_.push_back(std::move(order)); }
+
+ private:
+  std::vector<FrontOrder>& orders_;
+};
+
 /// Blocking calls run turns while they wait.
 class OpenEngine {
  public:
@@ -76,6 +86,9 @@ class OpenEngine {
     options.jobs = 2;
     options.leads_cluster = leads_cluster;
     options.clock = [this] { return now; };
+    options.fronts = [this](ServiceFronts::Post) {
+      return std::make_shared<RecordingFronts>(front_orders);
+    };
     auto opened = EngineLoop::open(options, std::move(store));
     REQUIRE(opened.ok());
     loop = std::move(*opened);
@@ -118,6 +131,7 @@ class OpenEngine {
 
   core::Time now = 1'000'000;
   WorkerLog worker;
+  std::vector<FrontOrder> front_orders;
   std::shared_ptr<KeepingListener> listener = std::make_shared<KeepingListener>();
   std::unique_ptr<EngineLoop> loop;
 

@@ -230,10 +230,10 @@ TEST_CASE("a listener gets its run's events in one call, and an interrupted run'
   auto latch = std::make_shared<Latch>();
   parts.active_runs.await_interruption("r", latch);
   std::vector<std::pair<OnAdmission, bool>> outcomes;
-  parts.active_runs.end_interruptions(outcomes);
+  parts.active_runs.end_waiting_calls(outcomes);
   CHECK(outcomes.empty());
   run.status = core::RunStatus::interrupted;
-  parts.active_runs.end_interruptions(outcomes);
+  parts.active_runs.end_waiting_calls(outcomes);
   REQUIRE(outcomes.size() == 1);
   outcomes[0].first(true);
   CHECK(latch->wait());

@@ -3,11 +3,7 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
-#include <mutex>
 #include <random>
-#include <thread>
-
-#include "client.hpp"
 
 using namespace flow;
 using namespace std::chrono_literals;
@@ -37,6 +33,20 @@ std::unique_ptr<PendingRequest> request(const std::string& id, std::vector<int64
   made->deadline = kStart + deadline;
   return made;
 }
+
+/// Of a client that may leave.
+class QueuedResponder final : public InferResponder {
+ public:
+  explicit QueuedResponder(const bool& is_gone) : is_gone_(is_gone) {}
+  bool is_abandoned() const override { return is_gone_; }
+  uint64_t inline_bytes_max() const override { return 0; }
+  Status encode(const std::string&, const InferRequest&, const Tensors&) override { return {}; }
+  void send() override {}
+  void fail(int, const std::string&) override {}
+
+ private:
+  const bool& is_gone_;
+};
 
 std::string ids(const BatchQueue::Requests& requests) {
   std::string all;
@@ -149,40 +159,62 @@ TEST_CASE("without batches each request is due in the order of arrival") {
 }
 
 TEST_CASE("requests whose client has left are taken out, as soon as the queue looks again") {
-  std::mutex mutex;
-  std::vector<HttpReply> replies;
-  HttpRules rules;
-  rules.methods = [](std::string_view) -> std::string_view { return "GET"; };
-  HttpLimits limits;
-  limits.half_closed_ms = 0;
-  HttpOptions options{.name = "queue", .rules = rules, .limits = limits};
-  auto server = HttpServer::open(options, [&](HttpRequest, HttpReply reply) {
-    std::lock_guard lock(mutex);
-    replies.push_back(std::move(reply));
-  });
-  REQUIRE(server.ok());
-  int client = connect_to((*server)->port());
-  std::string text = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
-  REQUIRE(::send(client, text.data(), text.size(), MSG_NOSIGNAL) ==
-          static_cast<ssize_t>(text.size()));
-  auto arrived = [&] {
-    std::lock_guard lock(mutex);
-    return !replies.empty();
-  };
-  while (!arrived()) std::this_thread::yield();
-
+  bool is_gone = false;
   BatchQueue queue(8, 10ms);
   queue.push(request("stays", {1}));
   auto leaving = request("leaves", {1});
-  leaving->reply = std::move(replies[0]);
-  const HttpReply& reply = leaving->reply;
+  leaving->responder = std::make_unique<QueuedResponder>(is_gone);
   queue.push(std::move(leaving));
   CHECK(queue.take_lapsed(kStart).empty());
-  ::close(client);
-  while (!reply.is_abandoned()) std::this_thread::yield();
+  is_gone = true;
+  CHECK(queue.next_look() == kStart + 100ms);
   CHECK(queue.take_lapsed(kStart + 99ms).empty());
   CHECK(ids(queue.take_lapsed(kStart + 100ms)) == "leaves");
   CHECK(ids(queue.take_batch(kStart + 100ms)) == "stays");
+}
+
+TEST_CASE("requests that are put back are due at once, in their former order") {
+  BatchQueue queue(3, 1h);
+  for (const char* id : {"a", "b", "c"}) queue.push(request(id, {1}));
+  auto batch = queue.take_batch(kStart);
+  REQUIRE(ids(batch) == "a b c");
+  queue.push(request("d", {1}, 1ms));
+  queue.put_back(std::move(batch[2]));
+  queue.put_back(std::move(batch[0]));  // `b` was rejected
+  CHECK(queue.next_event() <= kStart);
+  CHECK(ids(queue.take_batch(kStart + 1ms)) == "a c d");
+  queue.push(request("e", {1}, 2ms));
+  CHECK(queue.take_batch(kStart + 2ms).empty());
+}
+
+TEST_CASE("a request that must be alone is not joined when it is put back") {
+  BatchQueue queue(3, 0ms);
+  for (const char* id : {"a", "b", "c"}) queue.push(request(id, {1}));
+  auto batch = queue.take_batch(kStart);
+  batch[1]->is_alone = true;
+  for (auto& each : batch) queue.put_back(std::move(each));
+  CHECK(ids(queue.take_batch(kStart)) == "a c");
+  CHECK(ids(queue.take_batch(kStart)) == "b");
+}
+
+TEST_CASE("all requests are taken in the order of their arrival") {
+  BatchQueue queue(3, 10ms);
+  queue.push(request("a", {1, 2}));
+  queue.push(request("b", {1, 3}));
+  queue.push(request("c", {1, 2}));
+  CHECK(ids(queue.take_all()) == "a b c");
+  CHECK(queue.size() == 0);
+  CHECK(queue.next_event() == Clock::time_point::max());
+  queue.push(request("d", {1, 2}, 20ms));
+  CHECK(ids(queue.take_batch(kStart + 30ms)) == "d");
+}
+
+TEST_CASE("a batch has at most so many bytes") {
+  BatchQueue queue(1000, 0ms);
+  const int64_t floats = kBatchBytesMax / sizeof(float) / 2;
+  for (const char* id : {"a", "b", "c"}) queue.push(request(id, {1, floats}));
+  CHECK(ids(queue.take_batch(kStart)) == "a b");
+  CHECK(ids(queue.take_batch(kStart)) == "c");
 }
 
 namespace {

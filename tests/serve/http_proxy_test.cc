@@ -2,7 +2,6 @@
 #include "engine/serve/http/http_proxy.hpp"
 
 #include <fmt/format.h>
-#include <poll.h>
 
 #include <catch2/catch.hpp>
 #include <condition_variable>
@@ -10,7 +9,7 @@
 #include <mutex>
 #include <thread>
 
-#include "tests/serve/http_peer.hpp"
+#include "tests/serve/upstream_socket.hpp"
 
 using namespace flow;
 using Catch::Contains;
@@ -26,36 +25,6 @@ HttpLimits no_limits() {
   limits.silence_ms = limits.half_closed_ms = kForever;
   return limits;
 }
-
-/// The listening socket of an upstream.
-class UpstreamSocket {
- public:
-  UpstreamSocket() : descriptor_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    auto* name = reinterpret_cast<sockaddr*>(&address);
-    REQUIRE(::bind(descriptor_, name, size) == 0);
-    REQUIRE(::listen(descriptor_, 64) == 0);
-    REQUIRE(::getsockname(descriptor_, name, &size) == 0);
-    port = ntohs(address.sin_port);
-  }
-  ~UpstreamSocket() { close(); }
-  HttpPeer accept() const { return HttpPeer(::accept(descriptor_, nullptr, nullptr)); }
-  bool has_connection() const {
-    pollfd poll{descriptor_, POLLIN, 0};
-    return ::poll(&poll, 1, 0) == 1;
-  }
-  void close() {
-    if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
-  }
-
-  uint16_t port = 0;
-
- private:
-  int descriptor_;
-};
 
 struct ProxyTestOptions {
   HttpLimits limits = no_limits();

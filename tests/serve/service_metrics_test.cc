@@ -14,52 +14,70 @@ TEST_CASE("counts of a service are printed in Prometheus' text format") {
   metrics.count_request(504, seconds(90));
   metrics.count_batch(3, microseconds(40));
   metrics.count_batch(1, microseconds(2));
-  CHECK(metrics.text("digits", {.queued = 7, .is_ready = true}) ==
+  CHECK(ServiceMetrics::text(
+            {{"digits", "r1", &metrics, {.queued = 7, .replicas = 2, .is_ready = true}}}) ==
         R"(# HELP flow_service_requests_total Answered inference requests by HTTP status.
 # TYPE flow_service_requests_total counter
-flow_service_requests_total{model="digits",code="200"} 2
-flow_service_requests_total{model="digits",code="504"} 1
+flow_service_requests_total{model="digits",version="r1",code="200"} 2
+flow_service_requests_total{model="digits",version="r1",code="504"} 1
 # HELP flow_service_request_duration_seconds Time from the arrival of an inference request to its response.
 # TYPE flow_service_request_duration_seconds histogram
-flow_service_request_duration_seconds_bucket{model="digits",le="0.0005"} 1
-flow_service_request_duration_seconds_bucket{model="digits",le="0.001"} 2
-flow_service_request_duration_seconds_bucket{model="digits",le="0.0025"} 2
-flow_service_request_duration_seconds_bucket{model="digits",le="0.005"} 2
-flow_service_request_duration_seconds_bucket{model="digits",le="0.01"} 2
-flow_service_request_duration_seconds_bucket{model="digits",le="0.025"} 2
-flow_service_request_duration_seconds_bucket{model="digits",le="0.05"} 2
-flow_service_request_duration_seconds_bucket{model="digits",le="0.1"} 2
-flow_service_request_duration_seconds_bucket{model="digits",le="0.25"} 2
-flow_service_request_duration_seconds_bucket{model="digits",le="0.5"} 2
-flow_service_request_duration_seconds_bucket{model="digits",le="1"} 2
-flow_service_request_duration_seconds_bucket{model="digits",le="2.5"} 2
-flow_service_request_duration_seconds_bucket{model="digits",le="5"} 2
-flow_service_request_duration_seconds_bucket{model="digits",le="10"} 2
-flow_service_request_duration_seconds_bucket{model="digits",le="30"} 2
-flow_service_request_duration_seconds_bucket{model="digits",le="60"} 2
-flow_service_request_duration_seconds_bucket{model="digits",le="+Inf"} 3
-flow_service_request_duration_seconds_sum{model="digits"} 90.001001
-flow_service_request_duration_seconds_count{model="digits"} 3
+flow_service_request_duration_seconds_bucket{model="digits",version="r1",le="0.0005"} 1
+flow_service_request_duration_seconds_bucket{model="digits",version="r1",le="0.001"} 2
+flow_service_request_duration_seconds_bucket{model="digits",version="r1",le="0.0025"} 2
+flow_service_request_duration_seconds_bucket{model="digits",version="r1",le="0.005"} 2
+flow_service_request_duration_seconds_bucket{model="digits",version="r1",le="0.01"} 2
+flow_service_request_duration_seconds_bucket{model="digits",version="r1",le="0.025"} 2
+flow_service_request_duration_seconds_bucket{model="digits",version="r1",le="0.05"} 2
+flow_service_request_duration_seconds_bucket{model="digits",version="r1",le="0.1"} 2
+flow_service_request_duration_seconds_bucket{model="digits",version="r1",le="0.25"} 2
+flow_service_request_duration_seconds_bucket{model="digits",version="r1",le="0.5"} 2
+flow_service_request_duration_seconds_bucket{model="digits",version="r1",le="1"} 2
+flow_service_request_duration_seconds_bucket{model="digits",version="r1",le="2.5"} 2
+flow_service_request_duration_seconds_bucket{model="digits",version="r1",le="5"} 2
+flow_service_request_duration_seconds_bucket{model="digits",version="r1",le="10"} 2
+flow_service_request_duration_seconds_bucket{model="digits",version="r1",le="30"} 2
+flow_service_request_duration_seconds_bucket{model="digits",version="r1",le="60"} 2
+flow_service_request_duration_seconds_bucket{model="digits",version="r1",le="+Inf"} 3
+flow_service_request_duration_seconds_sum{model="digits",version="r1"} 90.001001
+flow_service_request_duration_seconds_count{model="digits",version="r1"} 3
 # HELP flow_service_batches_total Calls of predict.
 # TYPE flow_service_batches_total counter
-flow_service_batches_total{model="digits"} 2
+flow_service_batches_total{model="digits",version="r1"} 2
 # HELP flow_service_rows_total Rows that were passed to predict.
 # TYPE flow_service_rows_total counter
-flow_service_rows_total{model="digits"} 4
+flow_service_rows_total{model="digits",version="r1"} 4
 # HELP flow_service_queue_length Requests that wait for predict.
 # TYPE flow_service_queue_length gauge
-flow_service_queue_length{model="digits"} 7
-# HELP flow_service_ready Whether the service is ready.
+flow_service_queue_length{model="digits",version="r1"} 7
+# HELP flow_service_replicas Replicas that are connected.
+# TYPE flow_service_replicas gauge
+flow_service_replicas{model="digits",version="r1"} 2
+# HELP flow_service_ready Whether the version is ready.
 # TYPE flow_service_ready gauge
-flow_service_ready{model="digits"} 1
+flow_service_ready{model="digits",version="r1"} 1
 )");
 }
 
 TEST_CASE("a label of the metrics is escaped, and the series of status 200 exists from the start") {
-  std::string text = ServiceMetrics().text("a\"b\\c\nd", {});
+  ServiceMetrics metrics;
+  std::string text = ServiceMetrics::text({{"a\"b\\c\nd", "v\"", &metrics, {}}});
   CHECK_THAT(text, Catch::Contains("flow_service_requests_total{model=\"a\\\"b\\\\c\\nd\","
-                                   "code=\"200\"} 0\n"));
-  CHECK_THAT(text, Catch::Contains("flow_service_ready{model=\"a\\\"b\\\\c\\nd\"} 0\n"));
+                                   "version=\"v\\\"\",code=\"200\"} 0\n"));
+}
+
+TEST_CASE("the metrics of two versions are two series of each metric") {
+  ServiceMetrics one, two;
+  one.count_request(200, microseconds(500));
+  two.count_request(500, microseconds(500));
+  std::string text = ServiceMetrics::text({{"m", "r1", &one, {}}, {"m", "r2", &two, {}}});
+  CHECK_THAT(text, Catch::Contains(
+                       "# TYPE flow_service_requests_total counter\n"
+                       "flow_service_requests_total{model=\"m\",version=\"r1\",code=\"200\"} 1\n"
+                       "flow_service_requests_total{model=\"m\",version=\"r2\",code=\"200\"} 0\n"
+                       "flow_service_requests_total{model=\"m\",version=\"r2\",code=\"500\"} 1\n"));
+  one.add(two);
+  CHECK_THAT(one.statistics("m", "1"), Catch::Contains(R"("fail":{"count":1,"ns":500000})"));
 }
 
 TEST_CASE("statistics count successes, failures and calls of predict") {

@@ -1,6 +1,7 @@
 #include "tests/sim/engine_attempts.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 #include "engine/cluster/transfer/worker_messages.hpp"
 #include "tests/sim/engine_plans.hpp"
@@ -96,7 +97,7 @@ void Attempts::go_on(const RankId& rank) {
   TaskBehaviour behaviour = task_behaviour(order.key);
   if (attempt.is_stopping) return end(rank, stopped_report(rank));
   if (world_.random.one_in(5)) report_(log_report(rank, some_line(), world_.now()));
-  if (order.kind == TaskKind::service) return report_(ready_report(rank, "http://simulated"));
+  if (order.kind == TaskKind::service) return serve(rank);
   if (attempt.saves_left > 0) return save(attempt);
   if (rank.rank == 0 && order.ranks == 1) {
     if (world_.random.one_in(40)) return end(rank, requeued_report(rank));
@@ -122,6 +123,27 @@ void Attempts::go_on(const RankId& rank) {
   memory_.gang_ends.reach(rank.attempt, rank.rank, order.ranks, [this, rank, alive = is_alive_] {
     if (*alive && attempts_.contains(rank)) finish(rank);
   });
+}
+
+// It is ready until it is stopped, or dies.
+void Attempts::serve(const RankId& rank) {
+  constexpr uint32_t kServesMsMax = 80;
+  if (world_.strikes(FaultKind::task, 8))
+    return end(rank, failure_report(rank, core::Cause::preempted, "it breaks before it is ready"));
+  report_(ready_report(rank, "http://simulated"));
+  if (!world_.strikes(FaultKind::service, 2)) return;
+  world_.after(1 + world_.random.below(kServesMsMax), [this, rank, alive = is_alive_] {
+    if (*alive && attempts_.contains(rank)) die(rank);
+  });
+}
+
+void Attempts::die(const RankId& rank) {
+  constexpr core::Cause kCauses[] = {core::Cause::signal, core::Cause::exit_code,
+                                     core::Cause::out_of_memory, core::Cause::lost,
+                                     core::Cause::user_error};
+  if (world_.random.one_in(6)) return finish(rank);
+  core::Cause cause = kCauses[world_.random.below(std::size(kCauses))];
+  end(rank, failure_report(rank, cause, "the service dies"));
 }
 
 // Now and then one that takes several chunks of a session.

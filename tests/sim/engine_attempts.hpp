@@ -54,6 +54,8 @@ class Attempts {
   void start(const RankId& rank);
   void continue_later(const RankId& rank, core::Time delay);
   void go_on(const RankId& rank);
+  void serve(const RankId& rank);
+  void die(const RankId& rank);
   void save(Attempt& attempt);
   std::string some_line();
   void fail_later(const RankId& rank);

@@ -85,13 +85,13 @@ SimClient::SimClient(World& world, Disk& disk, const DurableState& durable, Head
 RunContext SimClient::context() const {
   RunContext context;
   context.record.id = id_;
-  context.record.name = "simulated";
+  context.record.name = submission_.name.empty() ? id_ : submission_.name;
   context.record.plan_digest = sha256(plan_bytes_);
   context.record.bundle_digest = sha256(bundle_);
   context.record.fail_fast = submission_.fail_fast;
   context.record.fresh = submission_.fresh;
   context.bundle = std::make_shared<const std::string>(bundle_);
-  context.serve_for_ms = 40;
+  context.serve_for_ms = submission_.serve_for_ms;
   context.listener = std::make_shared<CheckingListener>(world_, durable_);
   return context;
 }
@@ -129,7 +129,8 @@ bool SimClient::finish(const std::string& status) {
   }
   outcome_.status = run.status;
   outcome_.result = run.result;
-  outcome_.depends_on_order = submission_.cancels || submission_.fail_fast;
+  outcome_.depends_on_order =
+      submission_.cancels || submission_.fail_fast || !submission_.name.empty();
   for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
     const core::Unit& u = run.units[unit];
     if (u.dropped) continue;

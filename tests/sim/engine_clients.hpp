@@ -29,6 +29,8 @@ struct Submission {
   bool cancels = false, fail_fast = false, fresh = false;
   std::string repeats;  // a task that runs again after the run has succeeded; "": none
   int32_t jobs = 0;
+  std::string name;  // "": that of its id
+  int64_t serve_for_ms = 40;
   core::Time delay_ms = 0;
 };
 

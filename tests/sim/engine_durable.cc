@@ -54,6 +54,8 @@ void Seen::add(const Seen& other) {
   resizes += other.resizes;
   gpu_faults += other.gpu_faults;
   dynamic_calls += other.dynamic_calls;
+  replicas += other.replicas;
+  restarted += other.restarted;
 }
 
 bool is_running(const core::State& state, const core::AttemptId& id) {
@@ -142,6 +144,10 @@ void DurableState::count(const core::Event& event) {
                                           [this](const core::AttemptId& id) { return runs(id); }));
   } else if (const auto* success = std::get_if<core::AttemptSucceeded>(&event)) {
     seen_.dynamic_calls += success->fragment ? success->fragment->nodes.size() : 0;
+  } else if (const auto* ready = std::get_if<core::ServiceReady>(&event)) {
+    const core::Unit& unit = state_.runs.at(ready->id.run).units[ready->id.unit];
+    seen_.replicas += unit.instance >= 0;
+    seen_.restarted += unit.detail->restarts > 0;
   }
   seen_.losses += std::holds_alternative<core::WorkerLost>(event);
   seen_.drains += std::holds_alternative<core::WorkerDraining>(event);

@@ -56,12 +56,13 @@ class OwnWorker final : public Worker {
 }  // namespace
 
 Head::Head(World& world, Disk& disk, const DurableState& durable, TaskMemory& memory,
-           HeadCapacity capacity)
+           HeadCapacity capacity, SimFronts& fronts)
     : world_(world),
       disk_(disk),
       durable_(durable),
       memory_(memory),
       capacity_(std::move(capacity)),
+      fronts_(fronts),
       network_(world, [this] { return durable_.batches(); }) {}
 
 void Head::open() {
@@ -75,6 +76,7 @@ void Head::open() {
   options.leads_cluster = true;
   options.clock = [this] { return world_.now(); };
   options.memory_bytes = kMemoryBytes;
+  options.fronts = [this](ServiceFronts::Post post) { return fronts_.control(std::move(post)); };
   static const auto builder = std::make_shared<Builder>("");
   options.builder = builder;
   auto opened = EngineLoop::open(options, make_disk_store(disk_));

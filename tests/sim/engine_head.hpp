@@ -12,6 +12,7 @@
 #include "tests/sim/engine_durable.hpp"
 #include "tests/sim/engine_network.hpp"
 #include "tests/sim/engine_ranks.hpp"
+#include "tests/sim/engine_rollovers.hpp"
 
 namespace flow::sim {
 
@@ -32,7 +33,7 @@ struct HeadCapacity {
 class Head {
  public:
   Head(World& world, Disk& disk, const DurableState& durable, TaskMemory& memory,
-       HeadCapacity capacity);
+       HeadCapacity capacity, SimFronts& fronts);
   ~Head() { end(); }
 
   bool is_up() const { return loop_ != nullptr; }
@@ -66,6 +67,7 @@ class Head {
   uint64_t starts_ = 0;  // each head's own; also tells closures whose head is gone
   const HeadCapacity capacity_;
   core::Time stalled_until_ = 0;  // no turn runs and nothing is written
+  SimFronts& fronts_;
   SimNetwork network_;
   std::shared_ptr<SimProcess> process_;
   std::unique_ptr<EngineLoop> loop_;

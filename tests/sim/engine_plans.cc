@@ -24,11 +24,12 @@ enum : uint32_t {
   kFlag,
   kList,
   kServe,
+  kReplicas,
   kDefinitions
 };
-constexpr const char* kNames[] = {"plain", "uncached", "wide", "fat",    "urgent",
-                                  "share", "whole",    "gang", "pair",   "elastic",
-                                  "dyn",   "flag",     "list", "service"};
+constexpr const char* kNames[] = {"plain", "uncached", "wide", "fat",     "urgent",
+                                  "share", "whole",    "gang", "pair",    "elastic",
+                                  "dyn",   "flag",     "list", "service", "replicas"};
 constexpr int64_t kMiB = 1 << 20;
 constexpr uint32_t kInfraRetries = 40;  // more than faults strike; a task whose input is gone fails
 
@@ -65,7 +66,8 @@ std::vector<TaskDef> definitions() {
   defs[kElastic].resources.ranks_max = 5;
   defs[kElastic].resources.custom_resources = {{kLicence, 400}};
   defs[kDynamic].kind = TaskKind::dynamic;
-  defs[kServe].kind = TaskKind::service;
+  defs[kServe].kind = defs[kReplicas].kind = TaskKind::service;
+  defs[kReplicas].service.replicas = 3;
   return defs;
 }
 
@@ -201,7 +203,7 @@ std::shared_ptr<const Plan> random_plan(Random& random) {
   std::vector<uint32_t> made = graph.grow(1 + random.below(9), {}, {}, 2);
   plan->result = some_results(random, made);
   if (!random.one_in(6)) return plan;
-  uint32_t service = graph.add_task(kServe, made, {});
+  uint32_t service = graph.add_task(made.size() % 3 == 0 ? kServe : kReplicas, made, {});
   uint32_t last = graph.add_task(kPlain, {}, {});
   plan->nodes[last].edit_detail().after = {service};
   return plan;

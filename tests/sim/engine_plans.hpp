@@ -18,7 +18,7 @@ constexpr const char* kGoSignal = "go";
 constexpr const char* kLicence = "licence";  // a custom resource
 constexpr uint32_t kOwnFailuresMax = 3;      // retries of every definition
 
-/// Tasks, maps, whens, gangs, dynamic tasks and perhaps a service.
+/// Tasks, maps, whens, gangs, dynamic tasks and perhaps a service, which may have replicas.
 std::shared_ptr<const Plan> random_plan(Random& random);
 /// The calls of the dynamic task with this key.
 PlanFragment calls_of(const Digest& key);

@@ -20,7 +20,8 @@ constexpr uint64_t kEngineSeeds = 2'500;
 constexpr uint64_t kEngineSeeds = 300;
 #endif
 constexpr uint64_t kSeedsPerContest = 50;  // a contest takes longer
-constexpr uint64_t kSharePercent = 30;     // of the seeds, at least, that have each fault
+constexpr uint64_t kSeedsPerRollover = 4;
+constexpr uint64_t kSharePercent = 30;  // of the seeds, at least, that have each fault
 
 /// What all seeds had, added up.
 struct Totals {
@@ -29,6 +30,7 @@ struct Totals {
   uint64_t with_lost_result = 0, recomputations = 0;
   uint64_t runs = 0, compared = 0, waiting_gangs = 0;
   flow::sim::Seen seen;
+  flow::sim::SeenRollovers rollovers;
 
   void add(const EngineSimulation& simulation) {
     seeds++;
@@ -44,6 +46,7 @@ struct Totals {
     recomputations += simulation.recomputations();
     waiting_gangs += simulation.waiting_gangs();
     seen.add(simulation.seen());
+    rollovers.add(simulation.fronts().seen());
   }
   unsigned long long percent(uint64_t some) const { return 100 * some / seeds; }
   void print() const {
@@ -55,12 +58,13 @@ struct Totals {
     std::printf(
         "%llu runs, %llu compared with a calm day; attempts: %zu on workers, %zu of gangs, %zu "
         "adopted; %zu workers lost, %zu drained; %zu GPUs failed; %zu gangs grown; %zu dynamic "
-        "calls; %llu gangs waited; a result removed in %llu%%, %llu "
-        "runs resumed because of it\n",
+        "calls; %zu replicas ready, %zu services restarted; %llu gangs waited; a result removed in "
+        "%llu%%, %llu runs resumed because of it\n",
         static_cast<unsigned long long>(runs), static_cast<unsigned long long>(compared),
         seen.remote, seen.gangs, seen.adopted, seen.losses, seen.drains, seen.gpu_faults,
-        seen.resizes, seen.dynamic_calls, static_cast<unsigned long long>(waiting_gangs),
-        percent(with_lost_result), static_cast<unsigned long long>(recomputations));
+        seen.resizes, seen.dynamic_calls, seen.replicas, seen.restarted,
+        static_cast<unsigned long long>(waiting_gangs), percent(with_lost_result),
+        static_cast<unsigned long long>(recomputations));
   }
 };
 
@@ -122,9 +126,26 @@ TEST_CASE("the engine loop keeps its promises whatever fails", "[engine]") {
   CHECK(totals.seen.drains > totals.seeds / 40);
   CHECK(totals.seen.gpu_faults > totals.seeds / 40);
   CHECK(totals.seen.dynamic_calls > totals.seeds / 40);
+  CHECK(totals.seen.replicas > totals.seeds / 4);
+  CHECK(totals.seen.restarted > totals.seeds / 40);
   CHECK(totals.seen.resizes > 0);
   CHECK(totals.with_lost_result > totals.seeds / 40);
   CHECK(totals.recomputations > 0);
+}
+
+TEST_CASE("a served name always has one version with all the traffic in the end", "[engine]") {
+  flow::sim::Seeds seeds = flow::sim::seeds_to_play(kEngineSeeds, kSeedsPerRollover);
+  Totals totals = play_all(Cast::rollover, seeds);
+  if (seeds.is_one) return;
+  std::printf("%llu rollovers done, %llu rolled back, %llu interrupted, %llu taken over alone\n",
+              static_cast<unsigned long long>(totals.rollovers.done),
+              static_cast<unsigned long long>(totals.rollovers.reverted),
+              static_cast<unsigned long long>(totals.rollovers.interrupted),
+              static_cast<unsigned long long>(totals.rollovers.alone));
+  CHECK(totals.rollovers.done > totals.seeds / 4);
+  CHECK(totals.rollovers.reverted > totals.seeds / 20);
+  CHECK(totals.rollovers.interrupted > totals.seeds / 20);
+  CHECK(totals.rollovers.alone > totals.seeds / 40);
 }
 
 TEST_CASE("three gangs on four workers all start and end", "[engine]") {

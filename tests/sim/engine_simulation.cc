@@ -45,6 +45,15 @@ Submission random_submission(Random& random) {
   return submission;
 }
 
+Submission version_submission(Random& random) {
+  Submission submission;
+  submission.plan = version_plan(random);
+  submission.cancels = random.one_in(8);
+  submission.name = kServedName;
+  submission.serve_for_ms = 100 + random.below(600);
+  return submission;
+}
+
 }  // namespace
 
 EngineSimulation::EngineSimulation(uint64_t seed, Cast cast, bool is_calm)
@@ -55,12 +64,18 @@ EngineSimulation::EngineSimulation(uint64_t seed, Cast cast, bool is_calm)
           world_.random, [this] { return next_fault(world_); },
           [this](const Batch& batch) { durable_.add(batch); }),
       reader_(make_disk_store(disk_)),
-      durable_(*reader_, cast == Cast::contest ? &fairness_ : nullptr),
-      head_(world_, disk_, durable_, memory_, head_capacity(world_.random, cast)),
+      fronts_(world_, cast == Cast::rollover),
+      durable_(*reader_, observer()),
+      head_(world_, disk_, durable_, memory_, head_capacity(world_.random, cast), fronts_),
       while_waiting_([this] { wait_in_call(); }) {
   add_workers();
   add_clients(seed);
   Latch::while_waiting = &while_waiting_;
+}
+
+RecordObserver* EngineSimulation::observer() {
+  if (cast_ == Cast::contest) return &fairness_;
+  return cast_ == Cast::rollover ? &fronts_ : nullptr;
 }
 
 void EngineSimulation::add_workers() {
@@ -81,11 +96,13 @@ void EngineSimulation::add_workers() {
 void EngineSimulation::add_clients(uint64_t seed) {
   Random random(seed * 7919 + 1);
   uint32_t clients = 1 + random.below(3);
+  if (cast_ == Cast::rollover) clients++;
   for (uint32_t i = 1; i <= clients; i++) {
     Submission submission;
     if (cast_ == Cast::contest) submission.plan = contest_plan(random);
+    if (cast_ == Cast::rollover) submission = version_submission(random);
     if (cast_ == Cast::anything) submission = random_submission(random);
-    submission.delay_ms = random.below(100);
+    submission.delay_ms = random.below(cast_ == Cast::rollover ? 300 : 100);
     clients_.push_back(
         std::make_unique<SimClient>(world_, disk_, durable_, head_, i, std::move(submission)));
   }
@@ -270,6 +287,7 @@ void EngineSimulation::check_live() {
       throw BrokenPromise{"the durable records come to another state than the live one: " + wrong};
     if (!core::schedule(state, kProposalsMax).empty())
       throw BrokenPromise{"a turn ended though something could start"};
+    if (cast_ == Cast::rollover) fronts_.check(state);
     head_.check_ranks();
   });
 }

@@ -16,8 +16,9 @@
 
 namespace flow::sim {
 
-/// Random plans for workers that differ, or gangs that compete for equal workers.
-enum class Cast : uint8_t { anything, contest };
+/// Random plans for workers that differ, or gangs that compete for equal workers,
+/// or versions of a served name.
+enum class Cast : uint8_t { anything, contest, rollover };
 
 class EngineSimulation {
  public:
@@ -31,6 +32,7 @@ class EngineSimulation {
   size_t recomputations() const;
   uint64_t steps() const { return world_.step; }
   const Seen& seen() const { return durable_.seen(); }
+  const SimFronts& fronts() const { return fronts_; }
   size_t waiting_gangs() const { return fairness_.waits(); }
   /// Of all runs, when they have ended.
   std::map<core::RunId, Outcome> outcomes() const;
@@ -47,6 +49,7 @@ class EngineSimulation {
   void fail_gpu();
   void lose_result();
   void change_capacity(SimWorker& worker);
+  RecordObserver* observer();
   core::WorkerInfo worker_info(uint32_t number);
   bool clients_act();
   void wait_in_call();
@@ -63,6 +66,7 @@ class EngineSimulation {
   Disk disk_;
   const std::unique_ptr<Store> reader_;  // of the disk, for the checks
   GangFairness fairness_;
+  SimFronts fronts_;
   DurableState durable_;
   TaskMemory memory_;
   Head head_;

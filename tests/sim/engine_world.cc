@@ -27,6 +27,8 @@ World::World(uint64_t seed, bool is_calm) : random(seed) {
   faults_left_[FaultKind::blob] = random.below(2);
   faults_left_[FaultKind::task] = random.below(4);
   faults_left_[FaultKind::stray] = random.below(6);
+  faults_left_[FaultKind::service] =
+      Random(seed).below(8);  // `random` stays as it is without services
 }
 
 void World::after(core::Time delay, std::function<void()> what) {

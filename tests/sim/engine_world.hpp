@@ -30,8 +30,9 @@ enum class FaultKind : uint8_t {
   spool,
   drain,
   gpu,
-  blob,  // a result is gone when the head opens the disk
-  task,  // an attempt fails, or one rank of a gang, through no fault of the task
+  blob,     // a result is gone when the head opens the disk
+  task,     // an attempt fails, or one rank of a gang, through no fault of the task
+  service,  // one that was ready dies
   stray
 };
 

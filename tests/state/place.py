@@ -1,6 +1,7 @@
 """A folder with a script, a state, and the `flow` processes started in it; all are removed at its
 end."""
 import argparse
+import glob
 import json
 import os
 import random
@@ -68,8 +69,21 @@ class Place(unittest.TestCase):
             if process.poll() is None:
                 process.kill()
             process.communicate()
+        for pid in self.serving():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
         self.open("gate", "any")  # ends the remaining shells
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def serving(self):
+        """The processes of services, which outlive a killed flow."""
+        records = glob.glob(os.path.join(self.state, "scratch", "slots", "*.replica"))
+        pids = [int(os.path.basename(record).split(".")[0]) for record in records]
+        for path in glob.glob(os.path.join(self.state, "fronts", "*", "front.pid")):
+            pids.append(int(self.read(path)))
+        return pids
 
     def path(self, *names):
         return os.path.join(self.folder, *names)

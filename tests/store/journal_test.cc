@@ -52,7 +52,7 @@ std::vector<core::Record> one_of_each(const Sources& sources) {
   core::AttemptSucceeded succeeded{id, sha256("result"), sources.fragment, sources.fragment_digest,
                                    1234};
   std::vector<core::Event> events = {
-      core::EngineStarted{7, 2000, int64_t{1} << 34},
+      core::EngineStarted{7, 2000, int64_t{1} << 34, {}, false, false},
       submitted,
       resolved,
       core::InputsResolved{"run-1", 0, sha256("k2"), false, {}, nullptr, {}},
@@ -98,6 +98,17 @@ std::vector<core::Record> of_resources() {
   return {{1, 1000, core::ResourcesComputed{"run-1", 4, computed}}};
 }
 
+std::vector<core::Record> of_rollovers() {
+  core::TrafficMeasured measured{"run-1", 2, 300, 4, 1500, 20'000, "gone"};
+  return {{1, 1000, core::TrafficShifted{"run-1", 2, "unreachable"}},
+          {2, 1001, measured},
+          {3, 1002, core::TimerFired{"run-1", kNoNode, 7}}};
+}
+
+std::vector<core::Record> of_restarted_services() {
+  return {{1, 1000, core::EngineStarted{5, 2000, 4096, {}, true, true}}};
+}
+
 std::vector<core::Record> of_gpus() {
   core::GpusFound found;
   found.gpus.push_back({0, "GPU-a", "NVIDIA H200", "0000:1b:00.0", int64_t{140} << 30, 1, false});
@@ -137,7 +148,7 @@ std::vector<core::Record> of_joined_gpus() {
 std::vector<core::Record> of_named() {
   core::WorkerInfo worker{"w1", 4000, 0, {}};
   worker.custom_resources = {{"fpga", 2000}, {"licence", 500}};
-  return {{1, 1000, core::EngineStarted{1, 0, 0, {{"scanner", 1000}}}},
+  return {{1, 1000, core::EngineStarted{1, 0, 0, {{"scanner", 1000}}, false, false}},
           {2, 1000, core::WorkerJoined{worker}}};
 }
 
@@ -347,10 +358,11 @@ TEST_CASE("bytes of version 8, with custom resources, replay") {
 
 TEST_CASE("bytes of version 9, with an engine that runs tasks and leads workers, replay") {
   Sources sources;
-  core::EngineStarted leading{3, 2000, 4096, {}, true};
+  core::EngineStarted leading{3, 2000, 4096, {}, true, false};
   std::vector<core::Record> back = replayed("9", {{7, 1000, leading}}, sources);
   const auto& started = std::get<core::EngineStarted>(back.at(0).event);
   CHECK(started.leads_workers);
+  CHECK_FALSE(started.restarts_services);  // as all engines before schema 19
   CHECK(started.cpus_milli == 2000);
 
   core::State live;
@@ -388,6 +400,45 @@ TEST_CASE("bytes of version 10, with GPU failures, replay") {
   live.workers[1].info.gpus[0].fault.clear();
   CHECK_FALSE(
       decode_snapshot(encode_snapshot(live), sources.find_plan, sources.find_fragment).ok());
+}
+
+TEST_CASE("a snapshot holds a replicated service with the deaths of its replicas") {
+  auto plan = std::make_shared<Plan>();
+  plan->defs.resize(1);
+  plan->defs[0].name = "digits";
+  plan->defs[0].kind = TaskKind::service;
+  plan->defs[0].service.replicas = 2;
+  plan->nodes.resize(1);
+  plan->nodes[0].name = "digits";
+  FindPlan find_plan = [&](const Digest&) { return plan; };
+  core::State live;
+  auto feed = [&](core::Event event) { record(live, std::move(event)); };
+  feed(core::EngineStarted{1, 1000, 1 << 30});
+  CHECK(live.restarts_services);
+  feed(core::RunSubmitted{"r", "", sha256("plan"), plan, 0, false, false});
+  core::Run& run = live.runs.at("r");
+  REQUIRE(run.units.size() == 3);
+  core::UnitDetail detail;
+  detail.was_ready = true;
+  detail.ready_at = 17'000;
+  detail.restarts = 4;
+  detail.deaths_in_row = 3;
+  run.units[2].detail = std::make_shared<const core::UnitDetail>(detail);
+  auto restored = decode_snapshot(encode_snapshot(live), find_plan, Sources().find_fragment);
+  if (!restored.ok()) FAIL(restored.error().message);
+  CHECK(restored->restarts_services);
+  const core::Run& again = restored->runs.at("r");
+  CHECK(again.open_replica_sets == 1);
+  CHECK(again.open_services == 2);
+  CHECK(again.units[2].detail->was_ready);
+  CHECK(again.units[2].detail->ready_at == 17'000);
+  CHECK(again.units[2].detail->restarts == 4);
+  CHECK(again.units[2].detail->deaths_in_row == 3);
+  CHECK(core::check_invariants(*restored) == "");
+
+  run.units[2].instance = 2;
+  std::string outside = encode_snapshot(live);
+  CHECK_FALSE(decode_snapshot(outside, find_plan, Sources().find_fragment).ok());
 }
 
 TEST_CASE("an engine without slots is read as leading workers from before that was recorded") {
@@ -645,7 +696,9 @@ TEST_CASE(
   for (size_t i = 0; i < records.size(); i++) records[i].sequence = i + 1;
   std::set<size_t> kinds;
   for (const core::Record& record : records) kinds.insert(record.event.index());
-  size_t newer = of_ignored_failures().size() + of_resources().size();
+  size_t shared = 1;  // of_rollovers() has a timer, which is an older kind
+  size_t newer =
+      of_ignored_failures().size() + of_resources().size() + of_rollovers().size() - shared;
   CHECK(kinds.size() + newer == std::variant_size_v<core::Event>);
   replayed("15", records, sources);
   CHECK(content(hex(encode_records(records))) == content(pinned("journal-15")));
@@ -678,7 +731,50 @@ TEST_CASE("bytes of version 18, with computed resources, replay and are written 
   CHECK(event.computed.resources.memory_bytes == 3000);
   CHECK(event.computed.resources.custom_resources == ResourceQuantities{{"fpga", 500}});
   CHECK(event.computed.timeout_ms == 60'000);
-  CHECK(hex(encode_records(of_resources())) == pinned("journal-18"));
+  CHECK(content(hex(encode_records(of_resources()))) == content(pinned("journal-18")));
+}
+
+TEST_CASE("bytes of version 19, with rollovers, replay and are written unchanged") {
+  Sources sources;
+  std::vector<core::Record> back = replayed("19", of_rollovers(), sources);
+  const auto& shifted = std::get<core::TrafficShifted>(back.at(0).event);
+  CHECK(shifted.run == "run-1");
+  CHECK(shifted.step == 2);
+  CHECK(shifted.error == "unreachable");
+  const auto& measured = std::get<core::TrafficMeasured>(back.at(1).event);
+  CHECK(measured.step == 2);
+  CHECK(measured.requests == 300);
+  CHECK(measured.errors == 4);
+  CHECK(measured.p50_us == 1500);
+  CHECK(measured.p99_us == 20'000);
+  CHECK(measured.error == "gone");
+  CHECK(std::get<core::TimerFired>(back.at(2).event).unit == kNoNode);
+  CHECK(hex(encode_records(of_rollovers())) == pinned("journal-19"));
+}
+
+TEST_CASE("bytes of version 19, with an engine that restarts services, are written unchanged") {
+  Sources sources;
+  std::vector<core::Record> back = replayed("19-services", of_restarted_services(), sources);
+  CHECK(std::get<core::EngineStarted>(back.at(0).event).restarts_services);
+  CHECK(hex(encode_records(of_restarted_services())) == pinned("journal-19-services"));
+}
+
+TEST_CASE("a snapshot contains the rollover of a run, and one in an unknown phase is rejected") {
+  Sources sources;
+  core::State live;
+  std::vector<core::Command> dropped;
+  std::vector<core::Record> records = one_of_each(sources);
+  for (size_t i = 0; i < 2; i++) core::apply(live, records[i], dropped);
+  REQUIRE(live.runs.size() == 1);
+  core::Run& run = live.runs.begin()->second;
+  run.rollover = {"run-0", core::RolloverPhase::reverting, 2, 5, 1000, "it failed"};
+  auto restored = decode_snapshot(encode_snapshot(live), sources.find_plan, sources.find_fragment);
+  if (!restored.ok()) FAIL(restored.error().message);
+  CHECK(restored->runs.begin()->second.rollover == run.rollover);
+  run.rollover.phase = static_cast<core::RolloverPhase>(7);
+  restored = decode_snapshot(encode_snapshot(live), sources.find_plan, sources.find_fragment);
+  REQUIRE_FALSE(restored.ok());
+  CHECK_THAT(restored.error().message, Catch::Contains("a rollover in an unknown phase"));
 }
 
 TEST_CASE("a state of schemas 1 to 14 opens, and new records have the newest schema") {

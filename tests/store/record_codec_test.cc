@@ -132,7 +132,7 @@ core::RetryRequested retry(Random& r) {
 /// One of each kind, in the order of core::Event.
 std::vector<core::Event> random_events(Random& r) {
   return {
-      core::EngineStarted{r.u64(), r.milli(), r.amount(), r.quantities(), r.flag()},
+      core::EngineStarted{r.u64(), r.milli(), r.amount(), r.quantities(), r.flag(), r.flag()},
       core::RunSubmitted{r.run(), r.text_or_none(), r.digest(), any_plan({}), r.milli(), r.flag(),
                          r.flag()},
       resolved(r),
@@ -170,14 +170,17 @@ std::vector<core::Event> random_events(Random& r) {
                               {r.u32(),
                                {r.milli(), r.amount(), r.milli(), r.amount(), r.text(), r.text(),
                                 1 + static_cast<uint32_t>(r.below(9)), r.u32(), r.quantities()},
-                               r.amount()}}};
+                               r.amount()}},
+      core::TrafficShifted{r.run(), r.u32(), r.text()},
+      core::TrafficMeasured{r.run(), r.u32(), r.u64(), r.u64(), r.amount(), r.amount(), r.text()}};
 }
 
 // ---- all fields of an event, for comparisons
 
 auto fields(const core::Failure& f) { return std::tuple(f.cause, f.message, f.evidence, f.code); }
 auto fields(const core::EngineStarted& e) {
-  return std::tuple(e.epoch, e.cpus_milli, e.memory_bytes, e.custom_resources, e.leads_workers);
+  return std::tuple(e.epoch, e.cpus_milli, e.memory_bytes, e.custom_resources, e.leads_workers,
+                    e.restarts_services);
 }
 auto fields(const core::RunSubmitted& e) {
   return std::tuple(e.run, e.name, e.plan_digest, e.plan, e.jobs, e.fail_fast, e.fresh);
@@ -228,6 +231,10 @@ auto fields(const core::WorkerDraining& e) { return std::tuple(e.worker, e.why);
 auto fields(const core::ResizeRequested& e) { return std::tuple(e.id, e.ranks); }
 auto fields(const core::GpuFailed& e) { return std::tuple(e.worker, e.uuid, e.fault, e.is_dead); }
 auto fields(const core::WorkersAnnounced& e) { return std::tuple(e.count); }
+auto fields(const core::TrafficShifted& e) { return std::tuple(e.run, e.step, e.error); }
+auto fields(const core::TrafficMeasured& e) {
+  return std::tuple(e.run, e.step, e.requests, e.errors, e.p50_us, e.p99_us, e.error);
+}
 template <typename OfAttempt>
 auto fields(const OfAttempt& e) -> decltype(std::tuple(e.id)) {
   return std::tuple(e.id);
@@ -353,6 +360,10 @@ TEST_CASE("a damaged record is rejected with its sequence number and its field")
       {31, field(2, 2), "(ResizeRequested) is damaged: `id` is missing"},
       {32, field(3, "f"), "(GpuFailed) is damaged: `uuid` is missing"},
       {32, field(2, "u"), "`fault` is missing"},
+      {36, field(2, 1), "(TrafficShifted) is damaged: `run` is missing"},
+      {37, field(2, 1), "(TrafficMeasured) is damaged: `run` is missing"},
+      {37, field(1, 1) + field(5, minus_one), "`p50_us` is negative"},
+      {37, field(1, 1) + field(6, minus_one), "`p99_us` is negative"},
       {33, field(1, 4097), "(WorkersAnnounced) is damaged: `count` is 4097, the limit is 4096"},
   };
   for (const Damage& damage : damages) {
@@ -385,7 +396,7 @@ TEST_CASE("a batch without a schema is rejected, and the table ends with the new
   auto back = decode_records(bytes, any_plan, any_fragment);
   REQUIRE_FALSE(back.ok());
   CHECK(back.error().message == "a batch of the journal has no schema");
-  CHECK(kJournalSchema == 18);
+  CHECK(kJournalSchema == 19);
   CHECK_FALSE(check_schema(kJournalSchema + 1, "journal").ok());
   CHECK(check_schema(kJournalSchema, "journal").ok());
   CHECK(check_schema(1, "journal").ok());

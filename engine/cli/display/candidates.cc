@@ -113,6 +113,13 @@ void add_runs(const Reader& reader, Candidates& to) {
   }
 }
 
+/// The names under which services are served.
+void add_served_names(const Reader& reader, Candidates& to) {
+  std::set<std::string> seen;
+  for (const ServiceInfo& service : reader.services())
+    if (!service.name.empty() && seen.insert(service.name).second) to.words.push_back(service.name);
+}
+
 /// Instances of maps only once a bracket is typed: there may be many.
 void add_tasks(const RunInfo& run, const std::string& typed, Candidates& to) {
   bool with_instances = typed.find('[') != std::string::npos;
@@ -206,6 +213,7 @@ void add_values(const CLI::Option& option, const PartialLine& line, const VerbCo
   if (may_be_task) add_tasks(reader().show("last"), line.last, to);
   if (type.starts_with("TASK")) add_tasks(run(), line.last, to);
   if (type == "PART") add_parts(reader().value(line.arguments[0]), to);
+  if (type == "NAME" && line.verb->get_name() == "rollback") add_served_names(reader(), to);
   if (type == "NAME" && line.verb->get_name() == "signal")
     for (std::string& name : awaited_signals(run())) to.words.push_back(std::move(name));
 }

@@ -223,6 +223,8 @@ void fail_environment(std::string message) { throw Failed(environment_error(std:
 
 namespace {
 
+std::function<void(const std::string& type, const std::string& text)> message_listener;
+
 void print_paragraph(const char* label, Color color, const std::string& message) {
   static bool is_first = true;
   flush_output();
@@ -232,9 +234,15 @@ void print_paragraph(const char* label, Color color, const std::string& message)
   while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
   std::string shown = has_colors(STDERR_FILENO) ? painted(label, color) : label;
   std::fprintf(stderr, "%s: %s\n", shown.c_str(), text.c_str());
+  if (message_listener) message_listener(label, message);
 }
 
 }  // namespace
+
+void set_message_listener(
+    std::function<void(const std::string& type, const std::string& text)> listener) {
+  message_listener = std::move(listener);
+}
 
 void print_error(const std::string& message) { print_paragraph("error", Color::red, message); }
 void print_printed(const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); }

@@ -33,6 +33,7 @@ struct VerbContext {
   std::string profile;                 // of verbs with --profile
   ConfigOptions config;                // the files that apply, and the profile
   std::vector<ConfigValue> explained;  // the options outside of tasks, with their origins
+  std::vector<std::string> words;      // the command line, without the program
   std::function<int()> action;
   const CLI::App* app = nullptr;
 
@@ -73,6 +74,9 @@ std::string did_you_mean(const std::string& word, const std::vector<std::string>
 CLI::Validator whole_number(const std::string& option, int64_t min, int64_t max);
 CLI::Validator one_of(const std::string& option, const std::vector<std::string>& words);
 
+/// Calls `listener` with each further error and warning, after it is printed; null: none.
+void set_message_listener(
+    std::function<void(const std::string& type, const std::string& text)> listener);
 [[noreturn]] void fail(std::string message);              // exit 2
 [[noreturn]] void fail_environment(std::string message);  // exit 4
 void print_error(const std::string& message);             // one paragraph to stderr

@@ -133,6 +133,9 @@ void add_watch_options(CLI::App* verb, VerbContext& context, RunArguments& argum
       ->type_name("TIME");
   verb->add_option("--grace", arguments.grace, "time to save after Ctrl-C (default: 10s)")
       ->type_name("TIME");
+  verb->add_option("--front-lease", arguments.front_lease,
+                   "how long services go on after this process was killed (default: 60s)")
+      ->type_name("TIME");
   verb->add_flag("--logs", arguments.logs, "print what tasks log and write, as it arrives");
   verb->add_option_function<std::string>(
           "--color",
@@ -145,6 +148,11 @@ void add_watch_options(CLI::App* verb, VerbContext& context, RunArguments& argum
       ->type_name("auto|always|never")
       ->check(one_of("--color", {"auto", "always", "never"}));
   verb->add_flag("--quiet,-q", context.quiet, "print errors and warnings only");
+}
+
+void add_detach_option(CLI::App* verb, RunArguments& arguments) {
+  verb->add_flag("--detach", arguments.detach,
+                 "go on in the background; return when the services are ready");
 }
 
 void add_rerun_options(CLI::App* verb, VerbContext& context, RunArguments& arguments) {
@@ -169,6 +177,8 @@ RunOptions run_options(const RunArguments& arguments) {
   if (!arguments.serve_for.empty()) {
     options.serve_for_ms = parse_duration("--serve-for", arguments.serve_for);
   }
+  if (!arguments.front_lease.empty())
+    options.front_lease_ms = parse_duration("--front-lease", arguments.front_lease);
   if (!arguments.params_file.empty()) options.params_json = read_params_file(arguments.params_file);
   for (const std::string& param : arguments.params) {
     size_t equals = param.find('=');

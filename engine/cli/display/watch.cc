@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "engine/cli/display/background.hpp"
 #include "engine/cli/display/result_text.hpp"
 #include "engine/cli/display/screen.hpp"
 #include "flow/process.hpp"
@@ -237,10 +238,10 @@ int watch(Engine& engine, Run run, const VerbContext& context, const WatchOption
           Interrupts& interrupts) {
   RunInfo first = run.summary();
   std::string title = (first.name.empty() ? first.pipeline : first.name) + "  " + first.id;
-  ScreenStyle style = context.quiet   ? ScreenStyle::silent
-                      : context.json  ? ScreenStyle::json
-                      : is_terminal() ? ScreenStyle::live
-                                      : ScreenStyle::plain;
+  ScreenStyle style = context.quiet || options.leaves ? ScreenStyle::silent
+                      : context.json                  ? ScreenStyle::json
+                      : is_terminal()                 ? ScreenStyle::live
+                                                      : ScreenStyle::plain;
   bool talks = style == ScreenStyle::plain || style == ScreenStyle::live;
   if (style == ScreenStyle::live && !has_unicode_locale()) use_ascii();
   bool shown = false;  // whether the result was shown
@@ -250,7 +251,16 @@ int watch(Engine& engine, Run run, const VerbContext& context, const WatchOption
   auto screen = std::make_shared<Screen>(run, style, title);
   interrupts.attach(run, options.grace_ms,
                     [screen](const std::string& line) { screen->note(line); });
-  while (std::optional<Event> event = run.next_event()) {
+  bool is_waited_for = options.leaves || is_background();
+  auto becomes_ready = [&](const RunInfo& now) {
+    bool is_now = is_waited_for && is_ready(now);
+    if (is_now) report_services(now);
+    is_waited_for = is_waited_for && !is_now;
+    return is_now;
+  };
+  report_start(first);
+  bool is_left = becomes_ready(first) && options.leaves;
+  while (std::optional<Event> event = is_left ? std::nullopt : run.next_event()) {
     bool is_runs = event->type == "run";
     // Before it is shown, because a user who sees that it serves may end it.
     if (is_runs) interrupts.set_serving(event->status == "serving");
@@ -261,8 +271,16 @@ int watch(Engine& engine, Run run, const VerbContext& context, const WatchOption
       shown = true;
     }
     if (!is_runs) interrupts.set_serving(screen->serving());
+    bool may_be_ready = is_waited_for && (is_runs || event->type == "serving");
+    is_left = may_be_ready && becomes_ready(run.summary()) && options.leaves;
   }
   screen->close();
+  if (is_left) {
+    print_left(context, run.summary());
+    flush_output();
+    interrupts.detach(kDone);
+    return kDone;
+  }
   try {
     run.wait();
   } catch (const RunFailed&) {  // shown below, task by task

@@ -44,9 +44,11 @@ struct WatchOptions {
   int64_t grace_ms = 10'000;
   std::string out;      // folder to copy the result to
   bool strict = false;  // ignored failures make the exit code 1
+  bool leaves = false;  // the run continues elsewhere when its services are ready
 };
 
-/// Shows the run until it ends, prints result, errors and summary. Returns the exit code.
+/// Shows the run until it ends, or until it is left, prints result, errors and summary. Returns the
+/// exit code.
 int watch(Engine& engine, Run run, const VerbContext& context, const WatchOptions& options,
           Interrupts& interrupts);
 

@@ -29,6 +29,30 @@ std::vector<VerbText> texts_of_runs() {
        "runs this one again, even if it succeeded, and then what this changes.",
        {{"flow retry last", "Run all that failed in the last run again"}},
        {"resume", "why"}},
+      {"serve",
+       "Starts a new run with the plan, the code and the parameters of another one, under the same "
+       "name. Only its services run: each other task must be in the cache, else the command names "
+       "those that are not and exits with 2.",
+       {{"flow serve prod --detach", "Start the newest run of the name `prod` again"}},
+       {"deploy", "services", "stop"}},
+      {"deploy",
+       "As `flow serve`, under the given name. If that name is served, the new version takes over "
+       "its traffic when it is ready, by the canary steps of its services, and the one before it "
+       "is drained.",
+       {{"flow deploy last --name prod --detach", "Put the last run behind the name `prod`"}},
+       {"rollback", "services"}},
+      {"rollback",
+       "Serves the newest earlier run of the name that has the same services, has served and has "
+       "succeeded. It gets all traffic at once.",
+       {{"flow rollback prod --detach", "Return to the version before"}},
+       {"deploy", "services"}},
+      {"stop",
+       "Ends an active run as Ctrl-C in its own command does: services answer the requests that "
+       "they have accepted, and running tasks may save their state within the `--grace` of the "
+       "run. The run has then succeeded if only services were left; else it is interrupted, and "
+       "`flow resume` continues it. A name means all active runs of that name.",
+       {{"flow stop prod", "Stop what is served as `prod`"}},
+       {"cancel", "services", "resume"}},
       {"cancel",
        "Ends a run for good: its tasks are stopped, and it cannot be resumed. Its committed "
        "results stay in the cache.",
@@ -58,6 +82,12 @@ std::vector<VerbText> texts_of_views() {
        "Prints a run, its tasks and its result. It works while the run is executed.",
        {{"flow show last --json", "Print the last run as one JSON object"}},
        {"ls", "get", "logs"}},
+      {"services",
+       "Prints what is served: for each service of an active run its version, URL, ready replicas, "
+       "share of the traffic, requests per second, and the median and the 99th percentile of their "
+       "duration over the last 10 s; below it a line per replica.",
+       {},
+       {"deploy", "stop", "show"}},
       {"get",
        "Prints the result of a run, or a part of it, as JSON. With `-o` it copies the files, the "
        "tensors and the rest of the result into a folder, or to S3, and prints where they are.",
@@ -124,8 +154,8 @@ std::vector<VerbText> texts_of_machines() {
        {},
        {"head", "worker"}},
       {"gc",
-       "Forgets finished runs except the newest ones and those that a client still uses, and frees "
-       "what only they used.",
+       "Forgets finished runs except the newest ones, those that a client still uses and those to "
+       "which `flow rollback` would return, and frees what only they used.",
        {},
        {"ls"}},
       {"doctor",

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <sstream>
 
+#include "engine/cli/display/background.hpp"
 #include "engine/cli/display/candidates.hpp"
 #include "engine/cli/display/config_options.hpp"
 #include "engine/cli/display/signals.hpp"
@@ -28,9 +29,14 @@ std::unique_ptr<CLI::App> make_app(VerbContext& context) {
   add_run(*app, context);
   add_resume(*app, context);
   add_retry(*app, context);
+  add_serve(*app, context);
+  add_deploy(*app, context);
+  add_rollback(*app, context);
+  add_stop(*app, context);
   add_cancel(*app, context);
   add_signal(*app, context);
   add_ls(*app, context);
+  add_services(*app, context);
   add_show(*app, context);
   add_get(*app, context);
   add_logs(*app, context);
@@ -209,15 +215,15 @@ std::vector<char*> words_of(int argc, char** argv) {
 /// Whether the verb creates a Signals object.
 bool takes_signals(const CLI::App& app) {
   const CLI::App& verb = *app.get_subcommands().front();
-  for (const char* name : {"run", "resume", "retry", "head"})
+  for (const char* name : {"run", "resume", "retry", "serve", "deploy", "rollback", "head"})
     if (verb.get_name() == name) return true;
   return verb.get_name() == "worker" && verb.count("--show") == 0;
 }
 
 /// Chooses the state of verbs that use one. Verbs with a script or a run do it themselves.
 void configure(const CLI::App& verb, VerbContext& context) {
-  for (const char* name :
-       {"run", "plan", "resume", "retry", "lint", "worker", "init", "repl", "completion"})
+  for (const char* name : {"run", "plan", "resume", "retry", "serve", "deploy", "rollback", "lint",
+                           "worker", "init", "repl", "completion"})
     if (verb.get_name() == name) return;
   configure_verb(context, verb.get_option_no_throw("--head") != nullptr);
 }
@@ -260,6 +266,7 @@ void print_parameters(const std::string& script) {
 }
 
 int parse_and_act(int given, char** all, VerbContext& context) {
+  if (given > 0) context.words.assign(all + 1, all + given);
   std::vector<char*> words = words_of(given, all);
   int argc = static_cast<int>(words.size());
   char** argv = words.data();
@@ -303,6 +310,7 @@ int parse_and_act(int given, char** all, VerbContext& context) {
 
 int flow_main(int argc, char** argv) {
   survive_failed_writes();
+  take_background();
   VerbContext context;
   int code;
   bool is_whole = true;
@@ -319,6 +327,7 @@ int flow_main(int argc, char** argv) {
   release_signals();
   set_exit_code(code);
   flush_output();
+  report_end(code);
   if (int error = output_error(); error != 0 && error != EPIPE) {
     print_error(std::string("cannot write to the standard output: ") + std::strerror(error));
     if (code == kDone) code = kUnreachable;

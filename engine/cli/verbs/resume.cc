@@ -1,4 +1,5 @@
-// flow resume [RUN]
+// flow resume [RUN], flow retry RUN [TASK]
+#include "engine/cli/display/background.hpp"
 #include "engine/cli/display/config_options.hpp"
 #include "engine/cli/display/watch.hpp"
 #include "engine/cli/verbs/verbs.hpp"
@@ -17,9 +18,10 @@ void add_resume(CLI::App& app, VerbContext& context) {
       ->check(one_of("--code", {"new"}));
   add_rerun_options(verb, context, *arguments);
   add_profile_option(verb, context);
+  add_detach_option(verb, *arguments);
   verb->callback([&context, arguments, selector, code] {
     context.action = [&context, arguments, selector, code] {
-      Interrupts interrupts;
+      auto interrupts = std::make_unique<Interrupts>();
       configure_verb(context, arguments->workers == 0 && arguments->on.empty());
       RunInfo before = find_run(context, *selector);
       configure_again(context, *arguments, before, *code == "new");
@@ -31,9 +33,36 @@ void add_resume(CLI::App& app, VerbContext& context) {
         if (context.json || !context.quiet) print_run(before, context.json);
         return int{kDone};
       }
+      if (auto left = run_in_background(context, *arguments, interrupts, options)) return *left;
       Engine engine(requested);
+      enter_background(context);
       Run run = engine.resume(before.id, options, *code == "new");
-      return watch(engine, run, context, {options.grace_ms, "", arguments->strict}, interrupts);
+      WatchOptions watched{options.grace_ms, "", arguments->strict, options.detached};
+      return watch(engine, run, context, watched, *interrupts);
+    };
+  });
+}
+
+void add_retry(CLI::App& app, VerbContext& context) {
+  auto arguments = std::make_shared<RunArguments>();
+  auto selector = std::make_shared<std::string>();
+  auto task = std::make_shared<std::string>();
+  CLI::App* verb =
+      add_verb(app, context, "retry", "run all failed tasks of a run again, or one task");
+  add_run_argument(verb, *selector, true);
+  verb->add_option("task", *task, "a task, even one that succeeded")->type_name("TASK");
+  add_rerun_options(verb, context, *arguments);
+  verb->callback([&context, arguments, selector, task] {
+    context.action = [&context, arguments, selector, task] {
+      Interrupts interrupts;
+      configure_verb(context, arguments->workers == 0 && arguments->on.empty());
+      RunInfo before = find_run(context, *selector);
+      configure_again(context, *arguments, before, false);
+      RunOptions options = run_options(*arguments);
+      Engine engine(engine_options(context, *arguments));
+      Run run = engine.retry(before.id, *task, options);
+      return watch(engine, run, context, {options.grace_ms, "", arguments->strict, false},
+                   interrupts);
     };
   });
 }

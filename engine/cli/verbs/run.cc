@@ -1,4 +1,5 @@
 // flow run FILE|DIR|-
+#include "engine/cli/display/background.hpp"
 #include "engine/cli/display/config_options.hpp"
 #include "engine/cli/display/watch.hpp"
 #include "engine/cli/verbs/verbs.hpp"
@@ -29,19 +30,22 @@ void add_run(CLI::App& app, VerbContext& context) {
       ->type_name("DIR");
   add_log_options(verb, context);
   add_watch_options(verb, context, *arguments);
+  add_detach_option(verb, *arguments);
   verb->callback([&context, arguments, file] {
     context.action = [&context, arguments, file] {
-      Interrupts interrupts;
+      auto interrupts = std::make_unique<Interrupts>();
       configure_run(context, *arguments, *file);
       RunOptions options = run_options(*arguments);
+      if (auto code = run_in_background(context, *arguments, interrupts, options)) return *code;
       options.config = context.config;
       EngineOptions requested = engine_options(context, *arguments);
       std::string script = script_path(*file, options);
       if (!arguments->out.empty()) check_target(arguments->out);
       Engine engine(requested);
+      enter_background(context);
       Run run = engine.run(script, {}, options);
-      return watch(engine, run, context, {options.grace_ms, arguments->out, arguments->strict},
-                   interrupts);
+      WatchOptions watched{options.grace_ms, arguments->out, arguments->strict, options.detached};
+      return watch(engine, run, context, watched, *interrupts);
     };
   });
 }

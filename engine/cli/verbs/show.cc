@@ -24,6 +24,8 @@ std::string gpus_text(const std::vector<std::string>& uuids) {
   return text;
 }
 
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
 std::vector<std::string> task_row(const TaskInfo& task, const std::string& run_status) {
   std::string status = task.cached ? "cached" : task.status;
   if (run_status == "interrupted" && task.status == "running") status = "was running";
@@ -33,6 +35,9 @@ std::vector<std::string> task_row(const TaskInfo& task, const std::string& run_s
   }
   std::string note;
   if (task.attempts > 1) note = plural(task.attempts, "attempt");
+  if (task.restarts > 0 && task.waits_for.empty())
+    note += ", restarted " + (task.restarts == 1 ? "once" : plural(task.restarts, "time")) +
+            (task.error.empty() ? "" : ", last: " + first_line(task.error));
   if (task.ignored) note += (note.empty() ? "" : ", ") + std::string("ignored");
   if (task.grew_from > 0)
     note += ", restarted with " + std::to_string(task.ranks) + " ranks after " +
@@ -47,6 +52,15 @@ std::vector<std::string> task_row(const TaskInfo& task, const std::string& run_s
   if (!task.url.empty()) note += (note.empty() ? "" : ", ") + ("serves at " + task.url);
   if (!task.waits_for.empty()) note += (note.empty() ? "" : ", ") + task.waits_for;
   return {tagged_name(task.name, task.tag), status, duration, note};
+}
+
+std::string rollover_text(const RolloverInfo& rollover) {
+  std::string text = rollover.phase;
+  if (rollover.percent > 0)
+    text += ", step " + std::to_string(rollover.step) + " of " + std::to_string(rollover.steps) +
+            ", " + std::to_string(rollover.percent) + "% of the traffic";
+  if (!rollover.previous.empty()) text += ", after " + rollover.previous;
+  return text;
 }
 
 /// Removes all other tasks.
@@ -76,6 +90,7 @@ void print_run(const RunInfo& run, bool json) {
   if (run.finished_ms != 0)
     head.push_back({"took", format_duration(run.finished_ms - run.started_ms)});
   if (!run.url.empty()) head.push_back({"url", run.url});
+  if (!run.rollover.phase.empty()) head.push_back({"rollover", rollover_text(run.rollover)});
   if (!run.script.empty()) head.push_back({"script", run.script});
   if (run.params.kind() == Value::Kind::table && !run.params.as_table().fields.empty())
     head.push_back({"params", to_json(run.params)});
@@ -86,7 +101,8 @@ void print_run(const RunInfo& run, bool json) {
   for (const TaskInfo& task : run.tasks) rows.push_back(task_row(task, run.status));
   if (!rows.empty()) text += "\n" + table(rows);
   for (const TaskInfo& task : run.tasks) {
-    if (task.error.empty()) continue;
+    bool is_in_row = task.restarts > 0 && task.status == "running";
+    if (task.error.empty() || is_in_row) continue;
     text += "\n" + tagged_name(task.name, task.tag) + " " + task.status + ":\n" +
             indented(task.error, "  ") + "\n";
   }

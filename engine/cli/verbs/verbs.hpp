@@ -1,6 +1,7 @@
 // The verbs of the program `flow`. add_X() adds the verb X to `app` and is defined in X.cc (worker
-// and nodes: cluster.cc). Parsing a command line sets `context.action`, which executes the verb and
-// returns the exit code. `context` must outlive `app`.
+// and nodes: cluster.cc; retry: resume.cc; serve, deploy, rollback and stop: services.cc). Parsing
+// a command line sets `context.action`, which executes the verb and returns the exit code.
+// `context` must outlive `app`.
 #pragma once
 #include "engine/cli/display/common.hpp"
 
@@ -9,9 +10,14 @@ namespace flow::cli {
 void add_run(CLI::App& app, VerbContext& context);
 void add_resume(CLI::App& app, VerbContext& context);
 void add_retry(CLI::App& app, VerbContext& context);
+void add_serve(CLI::App& app, VerbContext& context);
+void add_deploy(CLI::App& app, VerbContext& context);
+void add_rollback(CLI::App& app, VerbContext& context);
+void add_stop(CLI::App& app, VerbContext& context);
 void add_cancel(CLI::App& app, VerbContext& context);
 void add_signal(CLI::App& app, VerbContext& context);
 void add_ls(CLI::App& app, VerbContext& context);
+void add_services(CLI::App& app, VerbContext& context);
 void add_show(CLI::App& app, VerbContext& context);
 void add_get(CLI::App& app, VerbContext& context);
 void add_logs(CLI::App& app, VerbContext& context);

@@ -132,6 +132,12 @@ struct RunOptions {
   bool logs = false;          ///< events of type `log` give what tasks write
   int64_t grace_ms = 10'000;  ///< time that running attempts get when the run is interrupted
   int64_t serve_for_ms = -1;  ///< end a serving run after this time; -1: only on request
+  /// How long services go on after the process that writes the state was killed. A process that
+  /// resumes the run within this time takes them over as they are.
+  int64_t front_lease_ms = 60'000;
+  /// The run continues when its client ends or disconnects. Without effect on a run that this
+  /// process executes itself: see <flow/detached.hpp>.
+  bool detached = false;
   std::vector<std::pair<std::string, std::string>>
       text_params{};          ///< as `--param k=v`; checked against the pipeline's parameters
   std::string params_json{};  ///< content of `--params FILE.json`
@@ -199,9 +205,49 @@ struct TaskInfo {
   std::vector<std::string> gpus;            ///< UUIDs of the GPUs of the newest attempt
   std::string waits_for;                    ///< why the task does not run yet, in words
   std::string url;                          ///< of a running service; else ""
+  uint32_t restarts = 0;                    ///< of a service: how often it died after it was ready
   std::vector<FailedAttempt> failed;        ///< the newest 16 on a cluster's workers, oldest first
   double fraction = -1;                     ///< progress of a running attempt; -1: unknown
   Value metrics;
+};
+
+/// A process that answers requests of a service.
+struct ReplicaInfo {
+  std::string name;  ///< of its task instance: "digits[0]"
+  /// waiting (for resources, or to start again), starting, ready, busy (with a batch), leaving
+  std::string status;
+  int32_t pid = 0;                ///< 0: unknown
+  std::string worker;             ///< "local": the machine of the engine; "" while it waits
+  std::vector<std::string> gpus;  ///< UUIDs
+};
+/// What the front of a service counts for one version of it.
+struct ServiceTraffic {
+  bool is_ready = false;     ///< the service answers requests, by this version or another one
+  bool is_draining = false;  ///< it takes no new requests
+  uint32_t percent = 0;      ///< of the requests that this version gets
+  uint64_t requests = 0, errors = 0;  ///< since its first replica joined; errors: status 500 and up
+  double requests_per_second = 0;     ///< of the last 10 s, as the next
+  int64_t p50_us = 0, p99_us = 0;     ///< duration of requests
+  uint64_t queued = 0, running = 0;   ///< requests, now
+};
+/// A service of an active run: a version of what is served under the run's name.
+struct ServiceInfo {
+  std::string version;  ///< id of its run
+  std::string name;     ///< of the run; "" if it has none
+  std::string service;  ///< its task: "digits"
+  std::string status;   ///< of the run
+  std::string url;      ///< "" until a replica is ready
+  std::vector<ReplicaInfo> replicas;
+  std::optional<ServiceTraffic> traffic;  ///< nothing: no front was asked, or none answered
+  std::string json() const;               ///< one line
+};
+/// The takeover of a name's traffic by a run: see "Services" in docs/reference-lua.md.
+struct RolloverInfo {
+  std::string phase;     ///< waiting, shifting, observing, measuring, reverting, done; "": none
+  std::string previous;  ///< the run before; "": none
+  std::string reason;    ///< why the traffic goes back
+  uint32_t step = 0, steps = 0;  ///< from 1
+  uint32_t percent = 0;          ///< of the traffic, in this step
 };
 
 struct RunInfo {
@@ -209,10 +255,12 @@ struct RunInfo {
   int64_t started_ms = 0, finished_ms = 0;
   Counts counts;
   Value result, params;  ///< the result is nil until the end; failed or skipped parts are null
-  std::vector<TaskInfo> tasks;  ///< empty in Engine::list()
-  uint64_t retried = 0;         ///< number of retries over all tasks
-  std::string url;              ///< of the first running service; else ""
-  std::string json() const;     ///< the object described in docs/reference-cli.md
+  std::vector<TaskInfo> tasks;        ///< empty in Engine::list()
+  uint64_t retried = 0;               ///< number of retries over all tasks
+  std::string url;                    ///< of the first running service; else ""
+  std::vector<ServiceInfo> services;  ///< of an active run, without their traffic
+  RolloverInfo rollover;              ///< of a run whose name another run served or serves
+  std::string json() const;           ///< the object described in docs/reference-cli.md
 };
 
 /// The interface that a native task gets.
@@ -377,6 +425,9 @@ class Reader {
   std::string diff(const std::string& a, const std::string& b,
                    const ExplainOptions& options = {}) const;
   PlanInfo graph(const std::string& selector) const;
+  /// The services of all active runs, oldest run first. Asks the front of each: one that does not
+  /// answer within 5 s leaves `traffic` empty.
+  std::vector<ServiceInfo> services() const;
   /// What would run and why. Runs and writes nothing. Knows no native tasks: use Engine::plan for a
   /// pipeline that has some.
   PlanInfo plan(const std::string& script, const RunOptions& options = {}) const;
@@ -452,11 +503,29 @@ class Engine {
   Run resume(const std::string& selector, const RunOptions& options = {}, bool new_code = false);
   Run retry(const std::string& selector, const std::string& task = "",
             const RunOptions& options = {});
+  /// Starts a new run with the plan, the code and the parameters of another one. Only its services
+  /// run: all other tasks must be in the cache. Its name is `options.name`, or that of the other
+  /// run. If another run serves that name, the new one takes over its traffic when it is ready.
+  /// Of `options` also count jobs, logs, grace_ms, serve_for_ms, front_lease_ms, request and
+  /// detached. Throws Failed (user) if the run has no service, or if a task is not in the cache;
+  /// the message names the tasks and why they would run.
+  Run serve(const std::string& selector, const RunOptions& options = {});
+  /// serve() of the version that served before the one that serves `name` now: the newest earlier
+  /// run of this name that has the same services, has served and has succeeded. It gets all
+  /// traffic at once. Throws Failed (user) if there is none.
+  Run rollback(const std::string& name, const RunOptions& options = {});
   void cancel(const std::string& selector);
+  /// Ends an active run as Ctrl-C does: its services answer the requests that they have accepted,
+  /// and running tasks may finish, within the run's grace_ms. Blocks until then. What still runs
+  /// after `within_ms` is killed; -1: no such limit. A name selects all its active runs. Returns
+  /// the runs, the newest first and without tasks; the status is `succeeded` if only services were
+  /// left, else `interrupted`. Throws Failed (user) if the run is not active.
+  std::vector<RunInfo> stop(const std::string& selector, int64_t within_ms = -1);
   void signal(const std::string& selector, const std::string& name, const std::string& json = "");
   /// What would run and why; nothing runs.
   PlanInfo plan(const std::string& script, const RunOptions& options = {});
-  /// As Reader::show and Reader::get, for the state of this engine.
+  /// As Reader::services, Reader::show and Reader::get, for the state of this engine.
+  std::vector<ServiceInfo> services();
   RunInfo show(const std::string& selector);
   std::vector<std::string> get(const std::string& selector, const std::string& part,
                                const std::string& directory);

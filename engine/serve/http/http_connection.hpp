@@ -21,9 +21,10 @@ namespace flow {
 
 /// State that all connections of a server share.
 struct HttpShared {
-  explicit HttpShared(const HttpOptions& of) : options(of), table(of.limits.bytes_max) {}
+  HttpShared(const HttpOptions& of, boost::asio::io_context& on)
+      : options(of), context(on), table(of.limits.bytes_max) {}
 
-  const HttpOptions options;
+  HttpOptions options;              // only the hosts of its rules change
   std::shared_ptr<TlsContext> tls;  // null without TLS
   /// A request has arrived; respond() is called at once or later.
   std::function<void(HttpRequest, std::shared_ptr<HttpConnection>)> handle;
@@ -32,8 +33,8 @@ struct HttpShared {
   // Buffers that one connection at a time uses, so that an idle connection costs little memory.
   std::vector<char> burst = std::vector<char>(256 * 1024);
   std::string plain;
-  boost::asio::io_context context{1};
-  ConnectionTable table;  // before the context is destroyed, its sockets are closed
+  boost::asio::io_context& context;
+  ConnectionTable table;
 };
 
 /// What the owner of a reply wants to know. Both are called on the server's thread.
@@ -45,7 +46,7 @@ struct ReplyEvents {
 /// Only the thread of the context uses it, but for is_abandoned() and post_write().
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
-  /// Owns the socket, which does not block. `shared` outlives the connection.
+  /// Owns the socket, which does not block. `shared` outlives the open connection.
   HttpConnection(HttpShared& shared, const boost::asio::ip::tcp& protocol, int socket);
 
   ConnectionTable::Entry& entry() { return entry_; }

@@ -1,6 +1,5 @@
 #include "engine/serve/http/http_listener.hpp"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <linux/filter.h>
 #include <netinet/in.h>
@@ -11,8 +10,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <utility>
+
+#include "engine/serve/http/socket_address.hpp"
 
 namespace flow {
 
@@ -23,53 +23,8 @@ namespace {
 constexpr int kAcceptsMax = 64;      // before connections have their turn
 constexpr rlim_t kOtherFiles = 256;  // that the process opens besides connections
 
-Error listening_error(const HttpOptions& options, int code) {
-  std::string what =
-      fmt::format("the service `{}` cannot listen on port {} of {}: ", options.name,
-                  options.port == 0 ? "0 (any)" : std::to_string(options.port), options.address);
-  if (code == EADDRINUSE && options.port != 0)
-    return user_error(what +
-                      "the port is in use. End the program that listens there, choose another "
-                      "port, or write `port = 0` for a free one");
-  if (code == EACCES)
-    return user_error(what +
-                      "this user may not listen on a port that low. Choose a port from 1024 on, or "
-                      "write `port = 0` for a free one");
-  if (code == EADDRNOTAVAIL && options.address.starts_with("127."))
-    return environment_error(what +
-                             "the machine does not have that address. Bring up its loopback "
-                             "interface: `ip link set lo up`");
-  if (code == EADDRNOTAVAIL)
-    return user_error(what +
-                      "the machine does not have that address. `ip address` lists those "
-                      "that it has");
-  return environment_error(what + std::strerror(code));
-}
-
-/// An address with its port, for bind().
-struct SocketAddress {
-  sockaddr_storage storage{};
-  socklen_t size = 0;
-  bool is_v6 = false;
-};
-
-std::optional<SocketAddress> socket_address(const std::string& text, uint16_t port) {
-  SocketAddress address;
-  auto* v4 = reinterpret_cast<sockaddr_in*>(&address.storage);
-  auto* v6 = reinterpret_cast<sockaddr_in6*>(&address.storage);
-  if (::inet_pton(AF_INET, text.c_str(), &v4->sin_addr) == 1) {
-    v4->sin_family = AF_INET;
-    v4->sin_port = htons(port);
-    address.size = sizeof *v4;
-  } else if (::inet_pton(AF_INET6, text.c_str(), &v6->sin6_addr) == 1) {
-    v6->sin6_family = AF_INET6;
-    v6->sin6_port = htons(port);
-    address.size = sizeof *v6;
-    address.is_v6 = true;
-  } else {
-    return std::nullopt;
-  }
-  return address;
+Error error_of(const HttpOptions& options, int code) {
+  return listening_error(options.name, {options.address, options.port}, code, "`port = 0`");
 }
 
 /// The listener ignores packets that open a connection (RFC 9293, 3.1: of SYN and ACK only SYN is
@@ -98,7 +53,7 @@ Status HttpListener::listen(const HttpOptions& options) {
                                   options.name, options.address));
   int family = address->is_v6 ? AF_INET6 : AF_INET;
   int listener = ::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (listener < 0) return listening_error(options, errno);
+  if (listener < 0) return error_of(options, errno);
   int yes = 1;
   // Without SO_REUSEPORT, so that a port in use is an error instead of a second listener. Accepted
   // sockets inherit the other options.
@@ -111,7 +66,7 @@ Status HttpListener::listen(const HttpOptions& options) {
   if (!listens) {
     int code = errno;
     ::close(listener);
-    return listening_error(options, code);
+    return error_of(options, code);
   }
   // The port is at the same place in both kinds of address.
   port_ = ntohs(reinterpret_cast<sockaddr_in*>(&address->storage)->sin_port);

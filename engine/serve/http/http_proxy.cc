@@ -34,10 +34,6 @@ using std::chrono::milliseconds;
 constexpr size_t kReadBytes = 64 * 1024;
 constexpr int kReadsMax = 16;  // before another connection has its turn
 
-bool is_safe(std::string_view method) {
-  return method == "GET" || method == "HEAD" || method == "OPTIONS" || method == "TRACE";
-}
-
 /// Whether the upstream has neither closed the connection nor sent what nobody asked for.
 bool is_quiet(Tcp::socket& socket) {
   char byte = 0;
@@ -325,7 +321,7 @@ void ProxyExchange::on_end(const std::string& reason) {
   if (reader_->state() == UpstreamResponseReader::State::whole) return finish(false);
   if (has_begun_) return fail(reader_->error());
   bool repeats = is_kept_ && !reader_->has_begun() &&
-                 (proxied_.is_repeatable || is_safe(proxied_.request.method));
+                 (proxied_.is_repeatable || is_safe_method(proxied_.request.method));
   if (!repeats) return report(Kind::died, 0, reason);
   attempt_++;
   is_kept_ = is_waiting_ = false;
@@ -370,6 +366,10 @@ void ProxyExchange::report(Kind kind, int status, std::string message) {
 }
 
 }  // namespace
+
+bool is_safe_method(std::string_view method) {
+  return method == "GET" || method == "HEAD" || method == "OPTIONS" || method == "TRACE";
+}
 
 HttpProxy::HttpProxy(asio::io_context& context, uint16_t port, const ProxyLimits& limits)
     : pool_(std::make_shared<ProxyPool>(context, port, limits)) {}

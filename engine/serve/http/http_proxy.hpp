@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "engine/serve/http/http_request.hpp"
 #include "engine/serve/http/http_server.hpp"
@@ -26,6 +27,9 @@ struct ProxiedRequest {
   /// Whether it may be sent a second time although its method is not a safe one.
   bool is_repeatable = false;
 };
+
+/// Whether a request with the method changes nothing, so that it may be sent a second time.
+bool is_safe_method(std::string_view method);
 
 struct ProxyOutcome {
   enum class Kind : uint8_t {

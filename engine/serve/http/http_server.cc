@@ -1,7 +1,6 @@
 #include "engine/serve/http/http_server.hpp"
 
 #include <fmt/format.h>
-#include <pthread.h>
 #include <unistd.h>
 
 #include <boost/asio/post.hpp>
@@ -9,7 +8,6 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
-#include <thread>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -17,6 +15,7 @@
 #include "engine/base/clock.hpp"
 #include "engine/base/size_units.hpp"
 #include "engine/serve/http/connection_table.hpp"
+#include "engine/serve/http/event_loop.hpp"
 #include "engine/serve/http/http_connection.hpp"
 #include "engine/serve/http/http_listener.hpp"
 
@@ -40,18 +39,19 @@ constexpr milliseconds kExpiresSoon = std::chrono::hours(7 * 24);
 
 class HttpServerImpl : public std::enable_shared_from_this<HttpServerImpl> {
  public:
-  HttpServerImpl(const HttpOptions& options, HttpServer::Handler handler);
+  /// Without a loop it has one of its own.
+  HttpServerImpl(const HttpOptions& options, HttpServer::Handler handler, EventLoop* loop);
 
   Status listen();
   uint16_t port() const { return listener_.port(); }
   size_t connections() const { return shared_.table.size(); }
   boost::asio::io_context& context() { return shared_.context; }
-  bool is_current() { return shared_.context.get_executor().running_in_this_thread(); }
   void send(Connection connection, HttpResponse response);
   void act(Connection connection, std::function<void(HttpConnection&)> action);
   bool write(const Connection& connection, std::string bytes);
-  void begin_drain();
+  void begin_drain(std::function<void()> drained);
   bool wait_drained(int64_t timeout_ms);
+  void set_hosts(std::vector<std::string> hosts) { shared_.options.rules.hosts = std::move(hosts); }
   void stop();
 
  private:
@@ -61,7 +61,6 @@ class HttpServerImpl : public std::enable_shared_from_this<HttpServerImpl> {
     std::variant<HttpResponse, Action> what;
   };
 
-  void run();
   void report(const std::string& line) const;
   bool adopt(int socket);
   bool evict_oldest(Clock::time_point now);
@@ -77,6 +76,8 @@ class HttpServerImpl : public std::enable_shared_from_this<HttpServerImpl> {
   void drain(Clock::time_point now);
   void check_drained();
 
+  std::unique_ptr<EventLoop> own_loop_;
+  EventLoop& loop_;
   HttpShared shared_;
   const HttpServer::Handler handler_;
   const size_t connections_max_;
@@ -84,16 +85,19 @@ class HttpServerImpl : public std::enable_shared_from_this<HttpServerImpl> {
   asio::steady_timer timer_{shared_.context};
   Clock::time_point draining_since_, certificates_reported_;
   int64_t expires_at_ms_ = 0;  // as reported
+  std::function<void()> on_drained_;
 
   std::mutex mutex_;
   std::condition_variable drained_changed_;
   std::vector<Completion> completed_;  // one per waiting connection, or one per part of a stream
   bool is_drained_ = false, is_stopped_ = false;
-  std::thread thread_;
 };
 
-HttpServerImpl::HttpServerImpl(const HttpOptions& options, HttpServer::Handler handler)
-    : shared_(options),
+HttpServerImpl::HttpServerImpl(const HttpOptions& options, HttpServer::Handler handler,
+                               EventLoop* loop)
+    : own_loop_(loop == nullptr ? std::make_unique<EventLoop>("flow-http", options.log) : nullptr),
+      loop_(loop == nullptr ? *own_loop_ : *loop),
+      shared_(options, loop_.context()),
       handler_(std::move(handler)),
       connections_max_(connections_permitted(options.limits.connections_max)),
       listener_(shared_.context, [this](int socket) { return adopt(socket); }) {
@@ -116,24 +120,12 @@ Status HttpServerImpl::listen() {
     shared_.tls = std::move(*context);
     report_certificates();
   }
-  FLOW_TRY(listener_.listen(options));
-  wait_for_tick();
-  thread_ = std::thread([this] {
-    ::pthread_setname_np(::pthread_self(), "flow-http");
-    run();
+  Status listening;
+  loop_.run([&] {
+    listening = listener_.listen(options);
+    if (listening.ok()) wait_for_tick();
   });
-  return {};
-}
-
-/// A connection for which there is no memory must not end the service.
-void HttpServerImpl::run() {
-  while (!shared_.context.stopped()) {
-    try {
-      shared_.context.run();
-    } catch (const std::exception& error) {
-      report(fmt::format("the HTTP server failed to handle an event: {}", error.what()));
-    }
-  }
+  return listening;
 }
 
 void HttpServerImpl::report(const std::string& line) const {
@@ -183,17 +175,17 @@ void HttpServerImpl::retry_parked(Clock::time_point now) {
 }
 
 void HttpServerImpl::send(Connection connection, HttpResponse response) {
-  if (is_current()) return connection->respond(std::move(response));
+  if (loop_.is_current()) return connection->respond(std::move(response));
   post({std::move(connection), std::move(response)});
 }
 
 void HttpServerImpl::act(Connection connection, Action action) {
-  if (is_current()) return action(*connection);
+  if (loop_.is_current()) return action(*connection);
   post({std::move(connection), std::move(action)});
 }
 
 bool HttpServerImpl::write(const Connection& connection, std::string bytes) {
-  if (is_current()) return connection->write(std::move(bytes));
+  if (loop_.is_current()) return connection->write(std::move(bytes));
   bool may_continue = connection->post_write(bytes.size());
   post({connection, [bytes = std::move(bytes), may_continue](HttpConnection& each) mutable {
           each.write_posted(std::move(bytes), !may_continue);
@@ -295,10 +287,11 @@ void HttpServerImpl::report_certificates() {
 
 // ---- The end
 
-void HttpServerImpl::begin_drain() {
-  asio::post(shared_.context, [this] {
+void HttpServerImpl::begin_drain(std::function<void()> drained) {
+  asio::post(shared_.context, [this, drained = std::move(drained)] {
     if (std::exchange(shared_.is_draining, true)) return;
     draining_since_ = Clock::now();
+    on_drained_ = drained;
     listener_.begin_drain();
   });
 }
@@ -313,9 +306,12 @@ void HttpServerImpl::drain(Clock::time_point now) {
 
 void HttpServerImpl::check_drained() {
   if (!shared_.is_draining || listener_.is_open() || shared_.table.size() > 0) return;
-  std::lock_guard lock(mutex_);
-  is_drained_ = true;
-  drained_changed_.notify_all();
+  {
+    std::lock_guard lock(mutex_);
+    is_drained_ = true;
+    drained_changed_.notify_all();
+  }
+  if (on_drained_) std::exchange(on_drained_, {})();
 }
 
 bool HttpServerImpl::wait_drained(int64_t timeout_ms) {
@@ -329,15 +325,15 @@ void HttpServerImpl::stop() {
     is_stopped_ = true;
     completed_.clear();
   }
-  asio::post(shared_.context, [this] {
+  loop_.run([this] {
+    on_drained_ = {};
     timer_.cancel();
     listener_.close();
     for (Phase phase : kAllPhases)
       while (!shared_.table.all(phase).empty()) shared_.table.all(phase).front()->close();
-    // After the owners of the replies have been told.
-    asio::post(shared_.context, [this] { shared_.context.stop(); });
   });
-  if (thread_.joinable()) thread_.join();
+  loop_.run([] {});  // the handlers of what was closed have run
+  if (own_loop_) own_loop_->stop();
 }
 
 // ---- The interface
@@ -401,7 +397,15 @@ bool HttpReply::is_abandoned() const {
 }
 
 Result<std::unique_ptr<HttpServer>> HttpServer::open(const HttpOptions& options, Handler handler) {
-  auto impl = std::make_shared<HttpServerImpl>(options, std::move(handler));
+  return open(std::make_shared<HttpServerImpl>(options, std::move(handler), nullptr));
+}
+
+Result<std::unique_ptr<HttpServer>> HttpServer::open(const HttpOptions& options, Handler handler,
+                                                     EventLoop& loop) {
+  return open(std::make_shared<HttpServerImpl>(options, std::move(handler), &loop));
+}
+
+Result<std::unique_ptr<HttpServer>> HttpServer::open(std::shared_ptr<HttpServerImpl> impl) {
   FLOW_TRY(impl->listen());
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
 }
@@ -411,7 +415,10 @@ HttpServer::~HttpServer() { impl_->stop(); }
 uint16_t HttpServer::port() const { return impl_->port(); }
 size_t HttpServer::connections() const { return impl_->connections(); }
 boost::asio::io_context& HttpServer::context() const { return impl_->context(); }
-void HttpServer::begin_drain() { impl_->begin_drain(); }
+void HttpServer::begin_drain(std::function<void()> drained) {
+  impl_->begin_drain(std::move(drained));
+}
 bool HttpServer::wait_drained(int64_t timeout_ms) { return impl_->wait_drained(timeout_ms); }
+void HttpServer::set_hosts(std::vector<std::string> hosts) { impl_->set_hosts(std::move(hosts)); }
 
 }  // namespace flow

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "engine/serve/http/http_options.hpp"
 #include "engine/serve/http/http_response.hpp"
@@ -15,6 +17,7 @@ class io_context;
 
 namespace flow {
 
+class EventLoop;
 class HttpConnection;
 class HttpServerImpl;
 
@@ -65,6 +68,10 @@ class HttpServer {
   /// Listens. The Error says what to do if the port is in use or not permitted, or which file of
   /// TLS cannot be used.
   static Result<std::unique_ptr<HttpServer>> open(const HttpOptions& options, Handler handler);
+  /// The same on the thread of `loop`, which outlives it. The server must be destroyed by another
+  /// thread.
+  static Result<std::unique_ptr<HttpServer>> open(const HttpOptions& options, Handler handler,
+                                                  EventLoop& loop);
   /// Closes all connections. Responses that are not sent yet are lost: drain() first.
   ~HttpServer();
 
@@ -74,11 +81,15 @@ class HttpServer {
   boost::asio::io_context& context() const;
   /// Connections that wait in the kernel's backlog are still served, then none is accepted. Each
   /// response has `Connection: close`; an idle connection is closed after a time of silence.
-  void begin_drain();
+  /// `drained` is called on the server's thread when all are closed.
+  void begin_drain(std::function<void()> drained = {});
   /// Waits until all connections are closed; false at the deadline.
   bool wait_drained(int64_t timeout_ms);
+  /// Replaces the names of HttpRules::hosts. On the server's thread.
+  void set_hosts(std::vector<std::string> hosts);
 
  private:
+  static Result<std::unique_ptr<HttpServer>> open(std::shared_ptr<HttpServerImpl> impl);
   explicit HttpServer(std::shared_ptr<HttpServerImpl> impl);
   std::shared_ptr<HttpServerImpl> impl_;
 };

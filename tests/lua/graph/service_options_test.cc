@@ -12,6 +12,13 @@ std::string script(const std::string& options) {
          " }, print)\nreturn flow.pipeline('p', {}, function() return { w = web() } end)\n";
 }
 
+// A service without a function.
+std::string wrapped_script(const std::string& options, const std::string& arguments) {
+  return "local flow = require 'flow'\nlocal web = flow.service('web', { " + options +
+         " })\nreturn flow.pipeline('p', {}, function() return { w = web(" + arguments +
+         ") } end)\n";
+}
+
 std::string error_with(const std::string& options) {
   return error_of({script(options), {}, {}, {}});
 }
@@ -179,26 +186,262 @@ TEST_CASE("the error of an option of a service says what it must be") {
   CHECK(error_with("keys = 'hunter2'").find("hunter2") == std::string::npos);
 }
 
-TEST_CASE("options that services do not have yet are unknown") {
-  for (const char* option :
-       {"replicas", "warmup", "canary", "idempotent", "health", "rollover", "drain_delay"}) {
-    INFO(option);
-    CHECK_THAT(error_with(std::string(option) + " = true"),
-               Catch::StartsWith(std::string("pipeline.lua:2: task `web`: unknown option `") +
-                                 option + "`"));
+TEST_CASE("batches may be padded") {
+  Folder folder;
+  CHECK(service_with("batch = { max = 8, pad = true }", folder).is_padded);
+  CHECK_FALSE(service_with("batch = { max = 8, pad = false }", folder).is_padded);
+  CHECK_THAT(error_with("batch = { pad = 1 }"),
+             Catch::StartsWith("pipeline.lua:2: task `web`: the option `batch.pad` must be true or "
+                               "false, but is `1`"));
+}
+
+TEST_CASE("the options of a service's replicas and of its rollover are in the plan") {
+  Folder folder;
+  flow::ServiceSpec service = service_with(
+      "replicas = 3, idempotent = false, rollover = 'replace', drain_delay = '2s', canary = { 10, "
+      "50, every = '90s', max_error_rate = 0.01, max_p99 = '20ms', min_requests = 5 }, warmup = { "
+      "x = flow.zeros { 1, 2 }, mask = flow.tensor({ 1, 2 }, 'u8') }",
+      folder);
+  flow::ServiceSpec expected;
+  expected.replicas = 3;
+  expected.is_idempotent = false;
+  expected.rolls_by_replacing = true;
+  expected.drain_delay_ms = 2000;
+  expected.canary = {{10, 50, 100}, 90'000, 0.01, 20'000, 5, ""};
+  expected.warmup = {{"mask", "u8", {2}, "\1\2"}, {"x", "f32", {1, 2}, std::string(8, '\0')}};
+  CHECK(service == expected);
+}
+
+TEST_CASE("replicas are a number, or a table with one number") {
+  Folder folder;
+  auto replicas_of = [&](const std::string& written) {
+    return service_with("replicas = " + written, folder).replicas;
+  };
+  CHECK(replicas_of("1") == 1);
+  CHECK(replicas_of("256") == 256);
+  CHECK(replicas_of("{ min = 2 }") == 2);
+  CHECK(replicas_of("{ min = 4, max = 4, target_queue = '5ms' }") == 4);
+}
+
+TEST_CASE("the percents of a canary end with 100") {
+  Folder folder;
+  auto percents_of = [&](const std::string& written) {
+    return service_with("canary = " + written, folder).canary.percents;
+  };
+  CHECK(percents_of("{ 1 }") == std::vector<uint32_t>{1, 100});
+  CHECK(percents_of("{ 10, 100 }") == std::vector<uint32_t>{10, 100});
+  CHECK(percents_of("{ every = '5s' }") == std::vector<uint32_t>{100});
+  CHECK(service_with("canary = {}", folder).canary == flow::CanarySpec{{100}});
+}
+
+TEST_CASE("the error of an option of replicas or of the rollover says what it must be") {
+  const Case cases[] = {
+      {"replicas = 0", "the option `replicas` must be a whole number of 1..256, but is `0`"},
+      {"replicas = 257", "the option `replicas` must be a whole number of 1..256, but is `257`"},
+      {"replicas = 1.5", "the option `replicas` must be a whole number of 1..256, but is `1.5`"},
+      {"replicas = '2'", "the option `replicas` must be a whole number of 1..256, but is `2`"},
+      {"replicas = { min = 1, max = 8, target_queue = '5ms' }",
+       "the option `replicas` has the min 1 and the max 8, but replicas do not scale by themselves "
+       "yet: write one number, `replicas = 8`"},
+      {"replicas = { min = 3, max = 2 }", "the option `replicas` has the min 3 and the max 2, "},
+      {"replicas = { max = 2 }",
+       "the option `replicas` has no `min`, how many processes there are at least: write a number"},
+      {"replicas = { min = 0 }",
+       "the option `replicas.min` must be a whole number of 1..256, but is `0`"},
+      {"replicas = { 2 }",
+       "the option `replicas` has the unknown entry `[1]`; it has: max, min, target_queue"},
+      {"replicas = { min = 1, target_queue = 5 }",
+       "the option `replicas.target_queue` must be a duration such as \"5ms\", but is `5`"},
+      {"idempotent = 1", "the option `idempotent` must be true or false, but is `1`"},
+      {"rollover = 'canary'",
+       "the option `rollover` must be \"replace\", which stops the version before first; without "
+       "the option both run meanwhile, but is `canary`"},
+      {"rollover = true", "the option `rollover` must be \"replace\", "},
+      {"drain_delay = 2", "the option `drain_delay` must be a duration such as \"2s\", but is `2`"},
+      {"drain_delay = '2x'", "the option `drain_delay`: `2x`"},
+      {"canary = 10",
+       "the option `canary` must be a table such as { 10, 50, 100, every = \"1m\" }, but is `10`"},
+      {"canary = { 50, 10 }",
+       "the option `canary` must be { 10, 50, 100, every = \"1m\", … }, whose percents are whole "
+       "numbers of 1..100, each above the one before it"},
+      {"canary = { 0 }", "the option `canary` must be { 10, 50, 100, "},
+      {"canary = { 101 }", "the option `canary` must be { 10, 50, 100, "},
+      {"canary = { 10, 10 }", "the option `canary` must be { 10, 50, 100, "},
+      {"canary = { 12.5 }", "the option `canary` must be { 10, 50, 100, "},
+      {"canary = { '10' }", "the option `canary` must be { 10, 50, 100, "},
+      {"canary = { 10, evry = '1m' }",
+       "the option `canary` has the unknown entry `evry` (did you mean `every`?); it has: every, "
+       "gate, max_error_rate, max_p99, min_requests"},
+      {"canary = { [3] = 10 }", "the option `canary` has the unknown entry `[3]`"},
+      {"canary = { 10, every = '0s' }",
+       "the option `canary.every` must be a duration above 0, but is `0s`"},
+      {"canary = { 10, max_error_rate = 2 }",
+       "the option `canary.max_error_rate` must be a part of the requests, 0 to 1, but is `2`"},
+      {"canary = { 10, max_error_rate = 0/0 }",
+       "the option `canary.max_error_rate` must be a part of the requests, 0 to 1, but is `"},
+      {"canary = { 10, max_p99 = '0ms' }",
+       "the option `canary.max_p99` must be a duration above 0, but is `0ms`"},
+      {"canary = { 10, min_requests = 0 }",
+       "the option `canary.min_requests` must be a whole number of 1..1000000, but is `0`"},
+      {"canary = { 10, gate = print }",
+       "the option `canary.gate` is not available yet: write `max_error_rate` and `max_p99`, which "
+       "decide about each step too"},
+      {"warmup = flow.zeros(1)",
+       "the option `warmup` must be a table of tensors, { pixels = flow.zeros { 1, 64 } }, but "
+       "is "},
+      {"warmup = {}",
+       "the option `warmup` is empty: it must be a table of tensors, { pixels = flow.zeros { 1, 64 "
+       "} }, or not be given"},
+      {"warmup = { x = { 1 } }",
+       "the option `warmup.x` must be a tensor such as flow.zeros { 1, 64 }, but is a table"},
+      {"warmup = { flow.zeros(1) }", "the option `warmup` has the unknown entry `[1]`"},
+      {"warmup = { a = flow.zeros(131072), b = flow.zeros(131073) }",
+       "the option `warmup` has tensors of more than 1 MiB in all: write a smaller request"},
+  };
+  for (const Case& c : cases) {
+    INFO(c.lines);
+    std::string expected = std::string("pipeline.lua:2: task `web`: ") + c.error;
+    CHECK_THAT(error_with(c.lines), Catch::StartsWith(expected));
   }
-  CHECK_THAT(error_with("command = 'vllm serve'"),
-             Catch::StartsWith("pipeline.lua:2: task `web`: the option `command` belongs to "
-                               "flow.shell"));
-  CHECK_THAT(error_with("batch = { pad = true }"),
-             Catch::StartsWith("pipeline.lua:2: task `web`: the option `batch` has the unknown "
-                               "entry `pad`; it has: max, wait"));
+}
+
+TEST_CASE("the warm-up request has the declared inputs") {
+  auto problem_with = [](const std::string& warmup) {
+    Folder folder;
+    auto built = build({script("inputs = { x = { 'FP32', { -1, 2 } }, n = { 'INT8', { 1 } } }, "
+                               "warmup = { " +
+                               warmup + " }"),
+                        {},
+                        {},
+                        {}},
+                       folder);
+    REQUIRE(built.ok());
+    auto errors = flow::check_plan(built->plan);
+    return errors.empty() ? std::string() : errors.front().message;
+  };
+  CHECK(problem_with("x = flow.zeros { 1, 2 }, n = flow.zeros({ 1 }, 'i32')") == "");
+  const std::string task = "pipeline.lua:2: task `web` ";
+  CHECK(problem_with("x = flow.zeros { 1, 3 }, n = flow.zeros({ 1 }, 'i32')") ==
+        task + "has the `warmup` tensor `x` of shape { 1, 3 }, but `inputs` declares { -1, 2 }");
+  CHECK(problem_with("x = flow.zeros { 1, 2 }, n = flow.zeros { 1 }") ==
+        task + "has the `warmup` tensor `n` of f32, but `inputs` declares INT8, which is i32");
+  CHECK(problem_with("x = flow.zeros { 1, 2 }") ==
+        task + "has a `warmup` without `n`, which `inputs` declares");
+  CHECK(problem_with("y = flow.zeros { 1, 2 }") ==
+        task + "has the `warmup` tensor `y`, which `inputs` does not declare");
+  CHECK_THAT(
+      problem_with("x = flow.zeros { 0, 2 }"),
+      Catch::StartsWith(task + "has the `warmup` tensor `x`, which is not one that a request "
+                               "can have: "));
+}
+
+TEST_CASE("a command starts the server of a service") {
+  Folder folder;
+  auto built = build({wrapped_script("command = 'serve {model} --port {port}', args = { 'model' }, "
+                                     "ready = '/health', health = '/live', start_timeout = '90s', "
+                                     "env = { A = 'b' }, before = 'true', port = 8080",
+                                     "'small'"),
+                      {},
+                      {},
+                      {}},
+                     folder);
+  INFO((built.ok() ? "" : built.error().message));
+  REQUIRE(built.ok());
+  CHECK(flow::check_plan(built->plan).empty());
+  const flow::TaskDef& def = built->plan.defs.at(0);
+  CHECK(def.kind == flow::TaskKind::service);
+  CHECK(def.shell.command == "serve {model} --port {port}");
+  CHECK(def.shell.args == std::vector<std::string>{"model"});
+  CHECK(def.shell.shell == std::vector<std::string>{"bash", "-euo", "pipefail", "-c"});
+  CHECK(def.shell.environment.before == "true");
+  CHECK(def.service.wrapped == flow::WrappedServer{"/health", "/live", 90'000});
+  CHECK(def.service.port == 8080);
+  CHECK_FALSE(def.service.is_idempotent);
+  CHECK(def.code_components.at(0).name == "command");
+  CHECK(flow::decode_plan(flow::encode_plan(built->plan)).ok());
+}
+
+TEST_CASE("the server of a command repeats requests if it says so, and takes named arguments") {
+  Folder folder;
+  auto built =
+      build({wrapped_script("command = 'serve {model} {port}', ready = '/', idempotent = true",
+                            "{ model = 'small' }"),
+             {},
+             {},
+             {}},
+            folder);
+  REQUIRE(built.ok());
+  CHECK(built->plan.defs.at(0).service.is_idempotent);
+  CHECK(built->plan.nodes.at(0).named_args);
+}
+
+TEST_CASE("the error of a service with a command says what to change") {
+  const char* kCommand = "command = 'serve {port}', ready = '/health'";
+  auto error = [](const std::string& options, const std::string& arguments = "") {
+    return error_of({wrapped_script(options, arguments), {}, {}, {}});
+  };
+  const Case cases[] = {
+      {"ready = '/health'",
+       "flow.service of `web` has no function: write flow.service(\"name\", { options }, "
+       "function(ctx, …) … end), or flow.service(\"name\", { command = [[…]], ready = \"/health\" "
+       "}) for a server"},
+      {"command = 'serve {port}'",
+       "task `web`: a service with `command` needs the option `ready`, the path that its server "
+       "answers with a status of 200 to 299 once it can serve: ready = \"/health\""},
+      {"command = ' ', ready = '/'",
+       "task `web`: the option `command` must be a command that is not empty"},
+      {"command = 'serve {port}', ready = 'health'",
+       "task `web`: the option `ready` must be the path of a request such as \"/health\", but is "
+       "`health`"},
+      {"command = 'serve {port}', ready = '/', health = '/a b'",
+       "task `web`: the option `health` must be the path of a request such as \"/health\", but is "
+       "`/a b`"},
+      {"command = 'serve {port}', ready = '/', start_timeout = '0s'",
+       "task `web`: the option `start_timeout` must be a duration above 0, but is `0s`"},
+      {"command = 'serve {port}', ready = '/', batch = { max = 2 }",
+       "task `web`: the option `batch` is for a service with `predict`: requests to a server that "
+       "a "
+       "command starts are passed on as they are. Remove it"},
+      {"command = 'serve {port}', ready = '/', outputs = { y = { 'FP32', { 1 } } }",
+       "task `web`: the option `outputs` is for a service with `predict`"},
+      {"command = 'serve {port}', ready = '/', args = { 'port' }",
+       "task `web`: in `args`, no argument can be named `port`, which is the port that flow gives "
+       "to "
+       "the server"},
+      {"command = 'serve', ready = '/', args = { 'model' }",
+       "task `web`: the command does not name `{port}`, the port at which its server must listen "
+       "on "
+       "127.0.0.1: write for example [[server --port {port}]]"},
+      {"command = 'serve {prt}', ready = '/', args = { 'model' }",
+       "task `web`, line 1 of the command: `{prt}` is not an argument of this call: did you mean "
+       "`{port}`?"},
+  };
+  for (const Case& c : cases) {
+    INFO(c.lines);
+    CHECK_THAT(error(c.lines), Catch::StartsWith(std::string("pipeline.lua:2: ") + c.error));
+  }
+  CHECK(error(kCommand) == "built");
+  CHECK_THAT(error("command = 'serve', ready = '/'"),
+             Catch::Contains("the command does not name `{port}`"));
+  CHECK_THAT(error(kCommand, "{ port = 1 }"),
+             Catch::Contains("`web`: no argument can be named `port`"));
+  CHECK_THAT(error(kCommand, "1"), Catch::Contains("is called with positional arguments"));
+  CHECK_THAT(
+      error_with("command = 'serve {port}', ready = '/health'"),
+      Catch::StartsWith("pipeline.lua:2: flow.service of `web` has a function and the option "
+                        "`command`: it is served by one of them; remove the other"));
+  for (const char* option : {"ready = '/'", "args = { 'a' }", "venv = 'x'", "start_timeout = '1s'"})
+    CHECK_THAT(error_with(option),
+               Catch::Contains(" is for a server that a command starts, and there is no `command`: "
+                               "remove it"));
 }
 
 TEST_CASE("a task has no options of a service") {
   const Case cases[] = {
       {"listen = '127.0.0.1:1'", "the option `listen` belongs to flow.service"},
       {"inputs = {}", "the option `inputs` belongs to flow.service"},
+      {"replicas = 2", "the option `replicas` belongs to flow.service"},
+      {"canary = { 10 }", "the option `canary` belongs to flow.service"},
       {"outputs = {}", "the option `outputs` belongs to flow.shell and flow.service"},
       {"queue = 7", "the option `queue` must be a queue's name, but is `7`"},
   };

@@ -1,4 +1,4 @@
-// The HTTP server with a fake predict function: routes, errors, batching, limits and shutdown.
+// The front of a service as its clients see it: routes, errors, batching, limits and the end.
 #include <netinet/tcp.h>
 
 #include <algorithm>
@@ -11,7 +11,6 @@
 
 #include "adder.hpp"
 #include "engine/serve/http/gzip.hpp"
-#include "engine/serve/request_scheduler.hpp"
 
 using namespace flow;
 using Catch::Contains;
@@ -59,7 +58,7 @@ TEST_CASE("a client finds server, health, model and metrics") {
   Reply metrics = request(service.port, "GET", "/metrics");
   CHECK(metrics.status == 200);
   CHECK_THAT(metrics.headers, Contains("Content-Type: text/plain; version=0.0.4"));
-  CHECK_THAT(metrics.body, Contains("\nflow_service_ready{model=\"adder\"} 1\n"));
+  CHECK_THAT(metrics.body, Contains("\nflow_service_ready{model=\"adder\",version=\"r1\"} 1\n"));
 }
 
 TEST_CASE("an inference returns the result of predict, with and without version") {
@@ -340,23 +339,6 @@ TEST_CASE("more requests than the queue holds get status 429") {
   CHECK(service.metric("requests_total,code=\"429\"") == 2);
 }
 
-TEST_CASE("tensors in the queue are bounded by their bytes, but one request may have more") {
-  RequestScheduler::Limits limits;
-  limits.bytes_max = 10;
-  RequestScheduler scheduler(limits, {});
-  auto push = [&](size_t bytes) {
-    auto request = std::make_unique<PendingRequest>();
-    Tensor& tensor = request->request.inputs["x"];
-    tensor.dtype = DType::u8;
-    tensor.shape = {static_cast<int64_t>(bytes)};
-    tensor.data = std::make_shared<const std::string>(bytes, 'a');
-    return scheduler.push(request);
-  };
-  CHECK(push(20) == RequestScheduler::Admission::admitted);
-  CHECK(push(1) == RequestScheduler::Admission::too_many_bytes);
-  CHECK(scheduler.queued() == 1);
-}
-
 TEST_CASE("a request that waits beyond its deadline gets status 504 and no call of predict") {
   Service service;
   service.hold();
@@ -448,37 +430,15 @@ TEST_CASE("a client that sends no more and waits too long gets status 499") {
   CHECK(service.calls() == 1);
 }
 
-TEST_CASE("an exception in run() ends the service before it is passed on") {
-  ServiceOptions options;
-  options.name = "adder";
-  options.limits.silence_ms = 0;
-  options.log = [](const std::string&) { throw std::runtime_error("the log is full"); };
-  auto server = ModelServer::open(options);
-  REQUIRE(server.ok());
-  int port = port_of((*server)->url());
-  std::string thrown;
-  std::thread thread([&] {
-    auto fail = [](const Tensors&) -> Result<Tensors> { return Error{ErrorKind::task, "boom"}; };
-    try {
-      (*server)->run(fail, [] { return false; });
-    } catch (const std::runtime_error& error) {
-      thrown = error.what();
-    }
-  });
-  CHECK(request(port, "POST", kInfer, infer_body("x", 1)).status == 500);
-  thread.join();
-  CHECK(thrown == "the log is full");
-  CHECK(connect_to(port) < 0);
-}
-
 TEST_CASE("a port in use is an error that names it") {
   Service service;
   ServiceOptions options;
   options.name = "second";
   options.port = static_cast<uint16_t>(service.port);
-  auto second = ModelServer::open(options);
-  REQUIRE_FALSE(second.ok());
-  CHECK(second.error().message ==
+  Service second({.name = "second"}, {.replicas = 0});
+  Status joined = second.join(second.add_unjoined(), "r1", options);
+  REQUIRE_FALSE(joined.ok());
+  CHECK(joined.error().message ==
         "the service `second` cannot listen on port " + std::to_string(service.port) +
             " of 127.0.0.1: the port is in use. End the program that listens there, choose another "
             "port, or write `port = 0` for a free one");
@@ -553,21 +513,21 @@ TEST_CASE("the server listens only on loopback") {
   ::close(other);
 }
 
-TEST_CASE("a service is ready from the begin of run() on") {
-  Service service({}, false);
+TEST_CASE("a service is ready while it has a replica") {
+  Service service;
+  service.replica().die();
   CHECK(request(service.port, "GET", "/v2/health/live").status == 200);
   CHECK(request(service.port, "GET", "/v2/health/ready").status == 503);
   CHECK(request(service.port, "GET", "/v2/models/adder/ready").body ==
         R"({"name":"adder","ready":false})");
-  service.run();
+  service.add();
   CHECK(request(service.port, "GET", "/v2/health/ready").status == 200);
 }
 
 TEST_CASE("a stop answers the accepted requests, also while predict runs") {
   ServiceOptions options;
   options.limits.silence_ms = 3'600'000;  // the client closes its idle connection
-  options.drain_ms = 3'600'000;
-  Service service(options);
+  Service service(options, {.drain_ms = 3'600'000});
   service.hold();
   Client first(service.port), second(service.port), kept(service.port), probe(service.port);
   first.send(post_text(kInfer, infer_body("x", 1)));
@@ -601,9 +561,7 @@ TEST_CASE("a stop answers the accepted requests, also while predict runs") {
 }
 
 TEST_CASE("what a stop leaves unanswered gets status 503, and is counted") {
-  ServiceOptions options;
-  options.drain_ms = 50;
-  Service service(options);
+  Service service({}, {.drain_ms = 50});
   service.hold();
   Client first(service.port), second(service.port);
   first.send(post_text(kInfer, infer_body("x", 1)));
@@ -671,11 +629,10 @@ TEST_CASE("a service listens on the address that it is given, and shows it") {
   ServiceOptions options;
   options.name = "adder";
   options.address = "127.0.0.2";
-  auto server = ModelServer::open(options);
-  REQUIRE(server.ok());
-  CHECK_THAT((*server)->url(), StartsWith("http://127.0.0.2:"));
+  CHECK_THAT(Service(options).url(), StartsWith("http://127.0.0.2:"));
   options.address = "192.0.2.1";  // of no machine: RFC 5737
-  auto other = ModelServer::open(options);
+  Service service(options, {.replicas = 0});
+  Status other = service.join(service.add_unjoined(), "r1", options);
   REQUIRE_FALSE(other.ok());
   CHECK_THAT(other.error().message, Contains("192.0.2.1: the machine does not have that address"));
 }
@@ -711,9 +668,8 @@ TEST_CASE("configuration, statistics and the index of the repository are answere
 TEST_CASE("a service named stats has its metadata at its path") {
   ServiceOptions options;
   options.name = "stats";
-  auto server = ModelServer::open(options);
-  REQUIRE(server.ok());
-  int port = port_of((*server)->url());
+  Service service(options);
+  int port = service.port;
   CHECK_THAT(request(port, "GET", "/v2/models/stats").body, Contains(R"({"name":"stats",)"));
   CHECK_THAT(request(port, "GET", "/v2/models/stats/stats").body, Contains(R"("model_stats":)"));
 }

@@ -1,0 +1,292 @@
+#include "engine/executor/replica_link.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "engine/base/clock.hpp"
+#include "engine/base/unix_socket.hpp"
+#include "engine/protocol/frames.hpp"
+
+namespace flow {
+
+namespace {
+
+constexpr size_t kBuffer = 64 * 1024;
+constexpr size_t kPartsMax = 512;  // of one write; the system's limit is 1024
+constexpr int64_t kDelayUsMin = 10'000, kDelayUsMax = 1'000'000;  // between two tries to join
+constexpr int64_t kFirstDelayUsMax = 50'000;                      // while the front starts
+constexpr int64_t kJoinedUs = 10'000'000;  // for the answer of a front that is joined again
+
+int ms_until(int64_t until_us) {
+  int64_t left_us = std::max<int64_t>(0, until_us - monotonic_us());
+  return static_cast<int>(std::min<int64_t>((left_us + 999) / 1000, 3'600'000));
+}
+
+}  // namespace
+
+ReplicaLink::ReplicaLink(ReplicaOptions options)
+    : options_(std::move(options)),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      buffer_(kBuffer, '\0') {}
+
+ReplicaLink::~ReplicaLink() {
+  close();
+  ::close(wake_);
+}
+
+void ReplicaLink::leave(int64_t grace_ms) {
+  int64_t none = -1;
+  leave_ms_.compare_exchange_strong(none, std::max<int64_t>(0, grace_ms));
+  wake();
+}
+
+void ReplicaLink::wake() const {
+  uint64_t one = 1;
+  (void)!::write(wake_, &one, sizeof one);
+}
+
+void ReplicaLink::close() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+  descriptor_ = -1;
+  begin_ = end_ = 0;
+  large_ = nullptr;
+}
+
+Bytes ReplicaLink::next_frame(bool& broken) {
+  if (large_ != nullptr) {
+    if (large_bytes_ < large_->size()) return {};
+    return std::exchange(large_, nullptr);
+  }
+  uint32_t size = 0;
+  if (end_ - begin_ < sizeof size) return {};
+  std::memcpy(&size, buffer_.data() + begin_, sizeof size);
+  broken = size > kFrameMax;
+  if (broken) return {};
+  size_t body = begin_ + sizeof size, there = end_ - body;
+  if (there >= size) {
+    begin_ = body + size;
+    return std::make_shared<std::string>(buffer_, body, size);
+  }
+  if (size + sizeof size <= buffer_.size()) return {};
+  large_ = std::make_shared<std::string>(size, '\0');
+  std::memcpy(large_->data(), buffer_.data() + body, there);
+  large_bytes_ = there;
+  begin_ = end_ = 0;
+  return {};
+}
+
+bool ReplicaLink::read_some() {
+  if (begin_ > 0) std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
+  end_ -= std::exchange(begin_, 0);
+  char* to = large_ ? large_->data() + large_bytes_ : buffer_.data() + end_;
+  size_t space = large_ ? large_->size() - large_bytes_ : buffer_.size() - end_;
+  ssize_t got;
+  do got = ::recv(descriptor_, to, space, 0);
+  while (got < 0 && errno == EINTR);
+  if (got <= 0) return false;
+  (large_ ? large_bytes_ : end_) += static_cast<size_t>(got);
+  return true;
+}
+
+ReplicaLink::Received ReplicaLink::receive(Bytes& frame, int64_t until_us) {
+  while (true) {
+    bool broken = false;
+    frame = next_frame(broken);
+    if (frame != nullptr) return Received::frame;
+    if (broken) return Received::closed;
+    // poll ignores a negative descriptor.
+    pollfd waited[] = {{descriptor_, POLLIN, 0}, {wake_, POLLIN, 0}};
+    int ready = ::poll(waited, 2, until_us > 0 ? ms_until(until_us) : -1);
+    if (ready < 0) continue;  // a signal
+    if (ready == 0 && monotonic_us() >= until_us) return Received::timeout;
+    if (waited[1].revents != 0) {
+      uint64_t drained;
+      (void)!::read(wake_, &drained, sizeof drained);
+      return Received::woken;
+    }
+    if (waited[0].revents != 0 && !read_some()) return Received::closed;
+  }
+}
+
+bool ReplicaLink::send(const front::ToFront& message) {
+  std::string out;
+  append_frame(out, message);
+  return send({std::make_shared<std::string>(std::move(out))});
+}
+
+bool ReplicaLink::send(const FramePieces& pieces) {
+  std::vector<iovec> parts;
+  for (const Bytes& piece : pieces)
+    if (!piece->empty()) parts.push_back({const_cast<char*>(piece->data()), piece->size()});
+  for (size_t first = 0; first < parts.size();) {
+    msghdr message{};
+    message.msg_iov = &parts[first];
+    message.msg_iovlen = std::min(kPartsMax, parts.size() - first);
+    ssize_t written = ::sendmsg(descriptor_, &message, MSG_NOSIGNAL);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return false;
+    for (auto left = static_cast<size_t>(written); left > 0;) {
+      size_t taken = std::min(left, parts[first].iov_len);
+      parts[first].iov_base = static_cast<char*>(parts[first].iov_base) + taken;
+      parts[first].iov_len -= taken;
+      left -= taken;
+      if (parts[first].iov_len == 0) first++;
+    }
+  }
+  return true;
+}
+
+Status ReplicaLink::connect() {
+  close();
+  auto connected = connect_unix(options_.folder + "/front.sock");
+  FLOW_TRY(connected);
+  descriptor_ = *connected;
+  if (peer_of(descriptor_) == 0)
+    return environment_error(
+        fmt::format("the front at `{}` belongs to another user", options_.folder));
+  front::ToFront message;
+  *message.mutable_join() = options_.join;
+  if (!send(message)) return environment_error("the front closed the connection");
+  return {};
+}
+
+Status ReplicaLink::await_admitted(int64_t until_us, bool& again) {
+  Bytes frame;
+  again = true;
+  while (true) {
+    switch (receive(frame, until_us)) {
+      case Received::closed:
+        return environment_error("the front closed the connection");
+      case Received::timeout:
+        return environment_error("the front did not answer");
+      case Received::woken:
+        again = false;
+        if (is_leaving()) return Error{ErrorKind::interrupted, "the service was stopped"};
+        again = true;
+        continue;
+      case Received::frame:
+        break;
+    }
+    front::FromFront message;
+    if (!message.ParseFromArray(frame->data(), static_cast<int>(frame->size())))
+      return environment_error("the front sent bytes that are no message");
+    if (message.has_rejected()) {
+      again = false;
+      return user_error(message.rejected().message());
+    }
+    if (!message.has_admitted()) continue;
+    joined_us_ = monotonic_us();
+    if (std::exchange(url_, message.admitted().url()) != url_) options_.on_url(url_);
+    return {};
+  }
+}
+
+Status ReplicaLink::join() {
+  int64_t until_us = monotonic_us() + options_.connect_ms * 1000;
+  int64_t delay_us = kDelayUsMin;
+  while (true) {
+    bool again = true;
+    Status joined = connect();
+    if (joined.ok()) joined = await_admitted(until_us, again);
+    if (joined.ok()) return {};
+    close();
+    if (!again) return joined;
+    if (monotonic_us() >= until_us)
+      return environment_error(
+          fmt::format("its front did not answer within {} s ({}); `{}/front.log` may say why",
+                      options_.connect_ms / 1000, joined.error().message, options_.folder));
+    Bytes none;
+    receive(none, std::min(until_us, monotonic_us() + delay_us));
+    if (is_leaving()) return Error{ErrorKind::interrupted, "the service was stopped"};
+    delay_us = std::min(delay_us * 2, kFirstDelayUsMax);
+  }
+}
+
+Status ReplicaLink::join_again(const std::function<void()>& on_wake) {
+  close();
+  options_.log("the front of the service has ended: the service joins the next one");
+  // A front that ends at once must not be joined in a loop without pause.
+  if (monotonic_us() - joined_us_ > kDelayUsMax) delay_us_ = 0;
+  while (!is_leaving()) {
+    int64_t until_us = monotonic_us() + delay_us_;
+    Bytes none;
+    while (delay_us_ > 0 && receive(none, until_us) != Received::timeout) {
+      if (is_leaving()) return {};
+      if (on_wake) on_wake();
+    }
+    delay_us_ = std::clamp(delay_us_ * 2, kDelayUsMin, kDelayUsMax);
+    bool again = true;
+    Status joined = connect();
+    if (joined.ok()) joined = await_admitted(monotonic_us() + kJoinedUs, again);
+    if (on_wake) on_wake();  // await_admitted may have seen the call
+    if (joined.ok()) return {};
+    close();
+    if (!again) return is_leaving() ? Status() : joined;
+  }
+  return {};
+}
+
+void ReplicaLink::send_leave() {
+  if (std::exchange(has_sent_leave_, true)) return;
+  leave_until_us_ = monotonic_us() + leave_ms_ * 1000;
+  front::ToFront message;
+  message.mutable_leave()->set_grace_ms(leave_ms_);
+  send(message);  // the next receive() finds that the front is gone
+}
+
+void ReplicaLink::renew(front::Join join) {
+  options_.join = std::move(join);
+  if (descriptor_ < 0) return;  // the next front gets it
+  front::ToFront message;
+  *message.mutable_join() = options_.join;
+  send(message);  // the next receive() finds that the front is gone
+}
+
+Status ReplicaLink::serve(const Predict& predict, const std::function<void()>& on_wake) {
+  Bytes frame;
+  while (!is_released_) {
+    if (is_leaving()) send_leave();
+    bool is_open = true;
+    switch (receive(frame, leave_until_us_)) {
+      case Received::timeout:
+        return {};
+      case Received::woken:
+        if (on_wake) on_wake();
+        continue;
+      case Received::closed:
+        is_open = false;
+        break;
+      case Received::frame:
+        is_open = handle(frame, predict);
+        break;
+    }
+    if (is_open) continue;
+    if (is_leaving()) return {};
+    FLOW_TRY(join_again(on_wake));
+    if (descriptor_ < 0) return {};  // it was asked to leave
+  }
+  return {};
+}
+
+bool ReplicaLink::handle(const Bytes& frame, const Predict& predict) {
+  auto batch = parse_batch(frame);
+  if (!batch.ok()) return false;
+  if (batch->has_value()) return send(outcome_frame((*batch)->id, predict((*batch)->inputs)));
+  front::FromFront message;
+  if (!message.ParseFromArray(frame->data(), static_cast<int>(frame->size()))) return false;
+  for (const std::string& line : message.log().lines()) options_.log(line);
+  is_released_ = message.has_released() && is_leaving();
+  return is_released_ || !message.has_released();  // a front that was ended releases all
+}
+
+}  // namespace flow

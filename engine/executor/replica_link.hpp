@@ -1,0 +1,87 @@
+// A replica's connection to the front of its service: it joins, answers batches, and leaves.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "engine/protocol/front.pb.h"
+#include "engine/serve/tensor_frames.hpp"
+#include "flow/result.hpp"
+
+namespace flow {
+
+struct ReplicaOptions {
+  std::string folder;  // of the front
+  front::Join join;
+  int64_t connect_ms = 10'000;  // within which the front must answer the first time
+  /// Called with each URL that the front serves at: when the replica has joined, and when it has
+  /// joined another front that has another URL.
+  std::function<void(const std::string& url)> on_url;
+  std::function<void(const std::string& line)> log;
+};
+
+/// All functions but leave() and wake() are for one thread, on which also the callbacks run.
+class ReplicaLink {
+ public:
+  /// An error of kind `user` is the fault of the request.
+  using Predict = std::function<Result<Tensors>(const Tensors& inputs)>;
+
+  explicit ReplicaLink(ReplicaOptions options);
+  ~ReplicaLink();
+  ReplicaLink(const ReplicaLink&) = delete;
+  ReplicaLink& operator=(const ReplicaLink&) = delete;
+
+  /// Connects to the front and joins. An error of kind `user` is the front's, `interrupted` means
+  /// that the replica was asked to leave meanwhile.
+  Status join();
+  /// Joins with this message from now on, and gives it to the front at once: the run has other
+  /// keys.
+  void renew(front::Join join);
+  /// Answers batches until the front releases the replica, or the grace of leave() is over. If the
+  /// front ends, joins the next one. Error if that rejects the replica.
+  Status serve(const Predict& predict, const std::function<void()>& on_wake = {});
+
+  /// Tells the front to send no more batches than it must. Any thread; only the first call counts.
+  void leave(int64_t grace_ms);
+  /// serve() calls `on_wake` soon; it may also call it without this. Any thread.
+  void wake() const;
+
+ private:
+  enum class Received : uint8_t { frame, closed, woken, timeout };
+
+  /// Waits for a frame, but not beyond `until_us` (0: without limit).
+  Received receive(Bytes& frame, int64_t until_us);
+  /// The next frame that has arrived; null if there is none. Sets `broken` if it is too large.
+  Bytes next_frame(bool& broken);
+  /// Reads what has arrived. Returns false if the front is gone.
+  bool read_some();
+  /// Connects and sends Join; does not wait for the answer.
+  Status connect();
+  void close();
+  /// Waits for the answer. `again`: whether another try may succeed.
+  Status await_admitted(int64_t until_us, bool& again);
+  Status join_again(const std::function<void()>& on_wake);
+  void send_leave();
+  bool is_leaving() const { return leave_ms_ >= 0; }
+  /// Returns false if the front sent what is not valid, or is gone.
+  bool handle(const Bytes& frame, const Predict& predict);
+  bool send(const front::ToFront& message);
+  bool send(const FramePieces& pieces);
+
+  ReplicaOptions options_;
+  int descriptor_ = -1, wake_ = -1;
+  std::string buffer_;
+  size_t begin_ = 0, end_ = 0;          // of the bytes in `buffer_` that are no frame yet
+  std::shared_ptr<std::string> large_;  // a frame that is larger than the buffer
+  size_t large_bytes_ = 0;              // of it that have arrived
+  std::string url_;
+  bool has_sent_leave_ = false, is_released_ = false;
+  int64_t leave_until_us_ = 0;
+  int64_t joined_us_ = 0;              // when it joined the current front
+  int64_t delay_us_ = 0;               // before the next try to join
+  std::atomic<int64_t> leave_ms_{-1};  // the grace of leave()
+};
+
+}  // namespace flow

@@ -1,0 +1,249 @@
+#include "engine/front/forwarding_version.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <tuple>
+#include <utility>
+
+#include "engine/base/size_units.hpp"
+#include "engine/serve/service_routes.hpp"
+
+namespace flow {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr auto kDownTime = milliseconds(100);  // for which an unreachable server gets no request
+constexpr int kStatusMax = 599;                // that is counted as it is
+
+}  // namespace
+
+struct ForwardingVersion::Server {
+  uint64_t number;
+  FrontReplica* replica;
+  HttpProxy proxy;
+  uint64_t answered = 0;    // requests
+  uint64_t last_start = 0;  // of a request
+  Clock::time_point down_until{};
+  bool is_leaving = false;
+
+  bool is_down() const { return Clock::now() < down_until; }
+};
+
+ForwardingVersion::ForwardingVersion(std::string id, ServiceOptions options, EventLoop& loop,
+                                     std::function<void(const std::string&)> log,
+                                     std::function<void()> changed)
+    : ServiceVersion(std::move(id), std::move(options), std::move(log), std::move(changed)),
+      loop_(loop) {}
+
+ForwardingVersion::~ForwardingVersion() = default;
+
+// ---- Requests
+
+void ForwardingVersion::forward(HttpRequest request, HttpReply reply) {
+  Request own{.proxied = {std::move(request), std::move(reply)}, .arrived = Clock::now()};
+  Clock::duration timeout = milliseconds(options().request_timeout_ms);
+  if (const std::string& asked = own.proxied.request.timeout; !asked.empty()) {
+    auto parsed = parse_request_timeout(asked);
+    if (!parsed.ok()) return reject(own, 400, parsed.error().message);
+    timeout = std::min<Clock::duration>(timeout, *parsed);
+  }
+  if (is_closed_) return reject(own, 503, "the service is stopping");
+  if (queued() + running() >= options().queue)
+    return reject(
+        own, 429,
+        fmt::format("`{}` has {} requests, as many as its `queue` permits; try again later",
+                    options().name, options().queue));
+  own.proxied.deadline = own.arrived + timeout;
+  own.proxied.is_repeatable = options().is_idempotent;
+  send_on(std::move(own));
+}
+
+/// The one with the fewest requests; of several, the one that has had none for the longest time. A
+/// server that died while it had the request gets it again only if there is no other.
+ForwardingVersion::Server* ForwardingVersion::choose(const Request& request) const {
+  bool stays = has_staying();
+  auto rank = [&](const Server& each) {
+    return std::tuple(each.number == request.last_server, each.proxy.in_flight(), each.last_start);
+  };
+  Server* chosen = nullptr;
+  for (const auto& each : servers_) {
+    if ((stays && each->is_leaving) || each->is_down()) continue;
+    if (chosen == nullptr || rank(*each) < rank(*chosen)) chosen = each.get();
+  }
+  return chosen;
+}
+
+void ForwardingVersion::send_on(Request request) {
+  if (Server* server = choose(request)) return start(*server, std::move(request));
+  next_deadline_ = std::min(next_deadline_, request.proxied.deadline);
+  waiting_.push_back(std::move(request));
+  changed();
+}
+
+void ForwardingVersion::start(Server& server, Request request) {
+  running_++;
+  server.last_start = ++starts_;
+  ProxiedRequest proxied = std::move(request.proxied);
+  auto rest = std::make_shared<Request>(std::move(request));
+  server.proxy.forward(std::move(proxied), [weak = weak_from_this(), rest, number = server.number](
+                                               const ProxyOutcome& outcome, ProxiedRequest ended) {
+    rest->proxied = std::move(ended);
+    if (auto self = weak.lock())
+      static_cast<ForwardingVersion&>(*self).finish(std::move(*rest), number, outcome);
+  });
+}
+
+void ForwardingVersion::hand_over(const std::function<std::shared_ptr<ServiceVersion>()>& next) {
+  for (auto requests = std::exchange(waiting_, {}); !requests.empty(); requests.pop_front())
+    static_cast<ForwardingVersion&>(*next()).send_on(std::move(requests.front()));
+}
+
+size_t ForwardingVersion::close() {
+  is_closed_ = true;
+  if (running_ > 0)
+    log(
+        fmt::format("requests that the servers of `{}` had not answered completely at the end of "
+                    "the service: {}",
+                    options().name, running_));
+  // An answer can bring the next request of its connection.
+  auto requests = std::exchange(waiting_, {});
+  for (Request& each : requests) reject(each, 503, "the service is stopping");
+  return requests.size();
+}
+
+// ---- Outcomes
+
+void ForwardingVersion::finish(Request request, uint64_t number, const ProxyOutcome& outcome) {
+  using Kind = ProxyOutcome::Kind;
+  running_--;
+  auto server = std::ranges::find(servers_, number, [](const auto& each) { return each->number; });
+  bool is_there = server != servers_.end();
+  if (is_there && outcome.kind == Kind::unreachable)
+    (*server)->down_until = Clock::now() + kDownTime;
+  if (is_there && outcome.kind != Kind::unreachable) (*server)->answered++;
+  if (running_ == 0 || (is_there && (*server)->is_leaving)) changed();
+  switch (outcome.kind) {
+    case Kind::unreachable:
+    case Kind::died:
+      return run_again(std::move(request), number, outcome);
+    case Kind::broken:
+      log("request failed: " + outcome.message);
+      return count(502, Clock::now() - request.arrived);
+    case Kind::invalid:
+      log("request failed: " + outcome.message);
+      [[fallthrough]];
+    case Kind::responded:
+    case Kind::left:
+    case Kind::timeout:
+      return count(std::min(outcome.status, kStatusMax), Clock::now() - request.arrived);
+  }
+}
+
+/// After the death of its server, of whose response the client has nothing.
+void ForwardingVersion::run_again(Request request, uint64_t number, const ProxyOutcome& outcome) {
+  if (is_closed_) return reject(request, 503, "the service is stopping");
+  if (outcome.kind == ProxyOutcome::Kind::died) {
+    if (!options().is_idempotent && !is_safe_method(request.proxied.request.method))
+      return fail(request,
+                  fmt::format("the server of `{}` ended its connection before a response ({}), and "
+                              "a {} is not repeated, because the service is not `idempotent`",
+                              options().name, outcome.message, request.proxied.request.method));
+    request.last_server = number;
+    if (++request.runs >= kRunsMax)
+      return fail(request, fmt::format("servers of `{}` ended the connection {} times before a "
+                                       "response to the request ({})",
+                                       options().name, request.runs, outcome.message));
+  }
+  send_on(std::move(request));
+}
+
+void ForwardingVersion::fail(Request& request, const std::string& message) {
+  log("request failed: " + message);
+  reject(request, 502, message);
+}
+
+void ForwardingVersion::reject(Request& request, int status, const std::string& message) {
+  count(status, Clock::now() - request.arrived);
+  bool is_busy = status == 429 || status == 503;
+  request.proxied.reply.send(is_busy ? busy_response(status, message)
+                                     : error_response(status, message));
+}
+
+// ---- Replicas
+
+void ForwardingVersion::begin(FrontReplica& replica, const FrontReplica::Description& description) {
+  servers_.push_back(std::unique_ptr<Server>(
+      new Server{++last_number_, &replica, HttpProxy(loop_.context(), description.server)}));
+}
+
+void ForwardingVersion::end(FrontReplica& replica) {
+  std::erase_if(servers_, [&](const auto& each) { return each->replica == &replica; });
+}
+
+void ForwardingVersion::set_leaving(FrontReplica& replica) { server_of(replica).is_leaving = true; }
+
+ForwardingVersion::Server& ForwardingVersion::server_of(const FrontReplica& replica) const {
+  auto server = std::ranges::find(servers_, &replica, [](const auto& each) {
+    return static_cast<const FrontReplica*>(each->replica);
+  });
+  FLOW_CHECK(server != servers_.end());
+  return **server;
+}
+
+ServiceVersion::ReplicaState ForwardingVersion::state(const FrontReplica& replica) const {
+  const Server& server = server_of(replica);
+  return {.batches = server.answered,
+          .is_busy = server.proxy.in_flight() > 0,
+          .is_leaving = server.is_leaving};
+}
+
+bool ForwardingVersion::has_staying() const {
+  return std::ranges::any_of(servers_, [](const auto& each) { return !each->is_leaving; });
+}
+
+bool ForwardingVersion::is_overdue() const {
+  return std::ranges::all_of(servers_, [](const auto& each) { return each->is_down(); });
+}
+
+// ---- Time
+
+ServiceVersion::Clock::time_point ForwardingVersion::next_request_event() const {
+  if (waiting_.empty()) return Clock::time_point::max();
+  Clock::time_point next = next_deadline_;
+  for (const auto& each : servers_)
+    if (each->is_down()) next = std::min(next, each->down_until);
+  return next;
+}
+
+void ForwardingVersion::run_requests_due(Clock::time_point now) {
+  std::vector<Request> lapsed;
+  next_deadline_ = Clock::time_point::max();
+  for (auto requests = std::exchange(waiting_, {}); !requests.empty(); requests.pop_front()) {
+    Request& request = requests.front();
+    bool is_over = now >= request.proxied.deadline || request.proxied.reply.is_abandoned();
+    if (is_over) {
+      lapsed.push_back(std::move(request));
+    } else if (Server* server = choose(request)) {
+      start(*server, std::move(request));
+    } else {
+      next_deadline_ = std::min(next_deadline_, request.proxied.deadline);
+      waiting_.push_back(std::move(request));
+    }
+  }
+  for (Request& each : lapsed) {
+    auto time = std::chrono::ceil<milliseconds>(each.proxied.deadline - each.arrived);
+    if (each.proxied.reply.is_abandoned()) {
+      reject(each, 499, "the client closed its side of the connection while the request waited");
+    } else {
+      reject(each, 504,
+             fmt::format("no server of `{}` was there for the request within {}", options().name,
+                         format_duration(time.count())));
+    }
+  }
+}
+
+}  // namespace flow

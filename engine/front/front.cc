@@ -1,0 +1,381 @@
+#include "engine/front/front.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+#include <vector>
+
+#include "engine/base/files.hpp"
+#include "engine/base/size_units.hpp"
+#include "engine/front/forwarding_version.hpp"
+#include "engine/serve/model_version.hpp"
+
+namespace flow {
+
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = Front::Clock;
+
+constexpr auto kRejoinTime = std::chrono::seconds(10);  // for the replicas of a version that died
+constexpr auto kLastResponses = milliseconds(200);      // for those that are sent at a drain's end
+constexpr uint32_t kPercentMax = 100;
+constexpr size_t kTrafficFileMax = 1 << 20;  // bytes
+constexpr auto kNever = Clock::time_point::max();
+
+std::string text_of(Clock::duration duration) {
+  return format_duration(std::chrono::duration_cast<milliseconds>(duration).count());
+}
+
+/// One line for each version: percent, a blank, and its id.
+std::string text_of(const TrafficWeights& weights) {
+  std::string text;
+  for (const auto& [version, percent] : weights) text += fmt::format("{} {}\n", percent, version);
+  return text;
+}
+
+TrafficWeights weights_of(std::string_view text) {
+  TrafficWeights weights;
+  for (size_t end = 0; (end = text.find('\n')) != std::string_view::npos;
+       text.remove_prefix(end + 1)) {
+    std::string_view line = text.substr(0, end);
+    uint32_t percent = 0;
+    auto [at, error] = std::from_chars(line.data(), line.data() + line.size(), percent);
+    bool is_sound = error == std::errc() && at != line.data() + line.size() && *at == ' ';
+    if (is_sound && percent <= kPercentMax)
+      weights[std::string(at + 1, line.data() + line.size())] = percent;
+  }
+  return weights;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Front>> Front::start(EventLoop& loop, FrontOptions options) {
+  // Apart, so that a response never waits for requests that take long to decode.
+  auto decoder = ThreadPool::start({.name = "flow-decode"});
+  FLOW_TRY(decoder);
+  auto encoder = ThreadPool::start({.name = "flow-encode"});
+  FLOW_TRY(encoder);
+  if (!options.log) options.log = [](const std::string&) {};
+  return std::unique_ptr<Front>(
+      new Front(loop, std::move(options), std::move(*decoder), std::move(*encoder)));
+}
+
+Front::Front(EventLoop& loop, FrontOptions options, std::unique_ptr<ThreadPool> decoder,
+             std::unique_ptr<ThreadPool> encoder)
+    : loop_(loop),
+      options_(std::move(options)),
+      idle_since_(Clock::now()),
+      routes_(loop, *decoder, versions_,
+              {.route = [this](const std::string& model,
+                               const std::string& version) { return route(model, version); },
+               .admitted = [this] { wake_in_time(); },
+               .is_ready = [this] { return is_ready(); },
+               .is_draining = [this] { return is_draining(); }}),
+      listener_(loop, options_.port_file,
+                {.handle =
+                     [this](HttpRequest request, HttpReply reply) {
+                       routes_.handle(std::move(request), std::move(reply));
+                     },
+                 .authorize = [this](std::string_view path,
+                                     std::string_view key) { return routes_.permits(path, key); },
+                 .log =
+                     [this](const std::string& line) {
+                       const VersionSet::Entry* primary = versions_.primary();
+                       primary == nullptr ? options_.log(line) : primary->version->log(line);
+                     }}),
+      decoder_(std::move(decoder)),
+      encoder_(std::move(encoder)),
+      timer_(loop, [this] { update(); }) {
+  if (!options_.traffic_file.empty()) {
+    auto stored = read_file(options_.traffic_file, kTrafficFileMax);
+    if (stored.ok()) versions_.restore_traffic(weights_of(*stored));
+  }
+  loop_.post([this] { update(); });
+}
+
+Front::~Front() = default;
+
+// ---- Replicas
+
+Status Front::join(FrontReplica& replica, JoinRequest request) {
+  if (is_draining() || has_ended_)
+    return Error{ErrorKind::interrupted, "the front of the service ends"};
+  if (listener_.is_open()) FLOW_TRY(listener_.check_kind(request.options));
+  ServiceVersion* version = versions_.find(request.version);
+  if (version == nullptr) {
+    if (versions_.all().size() >= VersionSet::kVersionsMax)
+      return user_error(
+          fmt::format("the service `{}` has {} versions already, and may have {}: "
+                      "stop the runs that serve old ones",
+                      request.options.name, versions_.all().size(), VersionSet::kVersionsMax));
+    FLOW_TRY(listener_.is_open() ? listener_.check(request.options)
+                                 : listener_.open(request.options));
+    version = &versions_.add(new_version(request));
+  } else {
+    // Of a run that was resumed with other keys.
+    versions_.set_keys(*version, std::move(request.options.keys));
+  }
+  replica.joined(listener_.url());
+  version->add(replica, std::move(request.replica));
+  update();
+  return {};
+}
+
+std::shared_ptr<ServiceVersion> Front::new_version(const JoinRequest& request) {
+  auto changed = [this] { update_soon(); };
+  if (request.options.forwards)
+    return std::make_shared<ForwardingVersion>(request.version, request.options, loop_,
+                                               options_.log, changed);
+  return std::make_shared<ModelVersion>(request.version, request.options,
+                                        FrontThreads{loop_, *encoder_}, options_.log, changed);
+}
+
+void Front::renew(FrontReplica& replica, JoinRequest request) {
+  if (ServiceVersion* version = versions_.find(replica))
+    versions_.set_keys(*version, std::move(request.options.keys));
+}
+
+void Front::leave(FrontReplica& replica, Clock::duration grace) {
+  ServiceVersion* version = versions_.find(replica);
+  if (version == nullptr) return;
+  leaving_[version->id()] = {grace, Clock::now() + grace};
+  version->set_leaving(replica);
+  update();
+}
+
+void Front::remove(FrontReplica& replica) {
+  ServiceVersion* version = versions_.find(replica);
+  if (version == nullptr) return;
+  version->remove(replica);
+  update();
+}
+
+bool Front::finish(FrontReplica& replica, uint64_t batch, Result<Tensors> outputs) {
+  ServiceVersion* version = versions_.find(replica);
+  if (version == nullptr || version->options().forwards) return false;
+  auto& model = static_cast<ModelVersion&>(*version);
+  bool is_known = model.finish(replica, batch, std::move(outputs));
+  if (leaving_.empty() && !drain_) {
+    wake_in_time();
+  } else {
+    update();
+  }
+  return is_known;
+}
+
+// ---- Engines
+
+void Front::add_engine() { engines_++; }
+
+void Front::remove_engine() {
+  engines_--;
+  idle_since_ = Clock::now();
+  update();
+}
+
+Status Front::set_traffic(TrafficWeights weights, const std::string& measured) {
+  for (const auto& [version, percent] : weights)
+    if (percent > kPercentMax)
+      return user_error(fmt::format("a version has a weight of {}, which is above {} percent",
+                                    percent, kPercentMax));
+  ServiceVersion* version = measured.empty() ? nullptr : versions_.find(measured);
+  if (!measured.empty() && version == nullptr)
+    return user_error(
+        "the version to measure is not there: none of its replicas has joined, or all have left");
+  if (!options_.traffic_file.empty()) {
+    Status written = write_file_atomic(options_.traffic_file, text_of(weights));
+    if (!written.ok()) options_.log(written.error().message);
+  }
+  versions_.set_traffic(std::move(weights));
+  if (version != nullptr) version->counters().restart_step();
+  update();
+  return {};
+}
+
+void Front::complete_step(const std::string& id, uint32_t requests) {
+  ServiceVersion* version = versions_.find(id);
+  if (version == nullptr || requests == 0) return;
+  version->complete_step(requests);
+  wake_in_time();
+}
+
+void Front::begin_drain(Clock::duration grace) {
+  if (!drain_ && !has_ended_) start_drain({grace, Clock::now() + grace});
+}
+
+void Front::start_drain(const Leaving& leaving) {
+  Clock::duration delay{};
+  if (const VersionSet::Entry* primary = versions_.primary())
+    delay = milliseconds(primary->version->options().drain_delay_ms);
+  drain_ = Drain{leaving.grace, std::min(Clock::now() + delay, leaving.until), leaving.until};
+  update_soon();
+}
+
+// ---- Requests
+
+Result<std::shared_ptr<ServiceVersion>> Front::route(const std::string& model,
+                                                     const std::string& version) {
+  const VersionSet::Entry* primary = versions_.primary();
+  if (primary == nullptr) return user_error("no version of the service is here");
+  FLOW_TRY(VersionSet::check_model(primary->version->options().name, model, version));
+  return versions_.choose();
+}
+
+// ---- What follows from a change
+
+/// For callers that may be called by a version.
+void Front::update_soon() {
+  if (std::exchange(is_update_posted_, true)) return;
+  loop_.post([this] {
+    is_update_posted_ = false;
+    update();
+  });
+}
+
+void Front::update() {
+  if (has_ended_) return;
+  Clock::time_point now = Clock::now();
+  versions_.run_due(now);
+  if (!drain_) {
+    std::vector<std::shared_ptr<ServiceVersion>> all;
+    for (const VersionSet::Entry& each : versions_.all()) all.push_back(each.version);
+    for (const auto& version : all) update_version(*version, now);
+  }
+  if (drain_) continue_drain(now);
+  if (versions_.has_replicas() || engines_ > 0) idle_since_ = now;
+  bool is_abandoned = now >= idle_since_ + milliseconds(options_.lease_ms);
+  if (!drain_ && (is_abandoned || (has_left_ && versions_.all().empty()))) start_drain({{}, now});
+  if (has_ended_) return;
+  if (const VersionSet::Entry* primary = versions_.primary())
+    listener_.set_hosts(primary->version->options());
+  wake_in_time();
+}
+
+void Front::update_version(ServiceVersion& version, Clock::time_point now) {
+  if (!version.has_replicas()) return update_absent(version, now);
+  if (leaving_.contains(version.id()) && version.has_staying()) return release_idle(version);
+  if (!is_left(version, now)) return;
+  const Leaving& leaving = leaving_.at(version.id());
+  has_left_ = true;
+  if (is_last(version, now)) return start_drain(leaving);
+  if (version.is_idle() || now >= leaving.until) end_version(version, leaving.grace);
+}
+
+/// A version without replicas: they died, and others may come.
+void Front::update_absent(ServiceVersion& version, Clock::time_point now) {
+  versions_.relieve(version);
+  bool has_left = is_left(version, now);
+  has_left_ = has_left_ || has_left;
+  bool is_forgotten = now >= *version.alone_since() + milliseconds(options_.lease_ms);
+  if (!has_left && !is_forgotten) return;
+  if (!is_last(version, now)) return end_version(version, {});
+  if (has_left) start_drain({{}, now});
+}
+
+/// Whether all replicas were asked to leave, and none that has died instead may come again.
+bool Front::is_left(const ServiceVersion& version, Clock::time_point now) const {
+  bool is_awaited = version.lost() > 0 && now < version.lost_at() + kRejoinTime;
+  return leaving_.contains(version.id()) && !version.has_staying() && !is_awaited;
+}
+
+/// Whether no other version has replicas, or had some a short time ago.
+bool Front::is_last(const ServiceVersion& version, Clock::time_point now) const {
+  if (versions_.has_staying_besides(version)) return false;
+  return std::ranges::none_of(versions_.all(), [&](const VersionSet::Entry& each) {
+    auto since = each.version->alone_since();
+    return each.version.get() != &version && since && now < *since + kRejoinTime;
+  });
+}
+
+/// Other replicas of the version stay.
+void Front::release_idle(ServiceVersion& version) {
+  for (const ServiceVersion::ReplicaEntry& each : version.replicas()) {
+    if (!each.state.is_leaving || each.state.is_busy) continue;
+    version.remove(*each.replica);
+    each.replica->release();
+  }
+  auto states = version.replicas();
+  if (std::ranges::none_of(states, [](const auto& each) { return each.state.is_leaving; }))
+    leaving_.erase(version.id());
+}
+
+/// All its replicas leave or are gone, and another version has the new requests.
+void Front::end_version(ServiceVersion& version, Clock::duration grace) {
+  close(version, grace);
+  for (const ServiceVersion::ReplicaEntry& each : version.replicas()) {
+    version.remove(*each.replica);
+    each.replica->release();
+  }
+  leaving_.erase(version.id());
+  versions_.remove(version);
+}
+
+/// Rejects what is not answered.
+void Front::close(ServiceVersion& version, Clock::duration grace) {
+  size_t count = version.close();
+  if (count == 0) return;
+  version.log(
+      fmt::format("requests that were not answered within {} after the stop of the service "
+                  "and got status 503: {}",
+                  text_of(grace), count));
+}
+
+// ---- The end
+
+void Front::continue_drain(Clock::time_point now) {
+  bool is_over = now >= drain_->until || !versions_.has_replicas();
+  if (listener_.is_open() && !drain_->has_begun && (is_over || now >= drain_->accepts_until)) {
+    drain_->has_begun = true;
+    listener_.begin_drain([this] {
+      drain_->is_drained = true;
+      update_soon();
+    });
+  }
+  if (!listener_.is_open()) drain_->is_drained = true;
+  bool is_idle = std::ranges::all_of(
+      versions_.all(), [](const VersionSet::Entry& each) { return each.version->is_idle(); });
+  if (!drain_->is_closed && (is_over || (drain_->is_drained && is_idle))) {
+    drain_->is_closed = true;
+    drain_->until = drain_->is_drained ? now : now + kLastResponses;
+    for (const VersionSet::Entry& each : versions_.all()) close(*each.version, drain_->grace);
+  }
+  if (drain_->is_closed && (drain_->is_drained || now >= drain_->until)) end();
+}
+
+void Front::end() {
+  has_ended_ = true;
+  for (const VersionSet::Entry& version : versions_.all())
+    for (const ServiceVersion::ReplicaEntry& each : version.version->replicas()) {
+      version.version->remove(*each.replica);
+      each.replica->release();
+    }
+  if (options_.ended) options_.ended();
+}
+
+Clock::time_point Front::next_event() const {
+  if (has_ended_) return kNever;
+  Clock::time_point next = versions_.next_event();
+  if (drain_) return std::min(next, drain_->has_begun ? drain_->until : drain_->accepts_until);
+  const Clock::duration lease = milliseconds(options_.lease_ms);
+  if (engines_ == 0 && !versions_.has_replicas()) next = std::min(next, idle_since_ + lease);
+  Clock::time_point now = Clock::now();
+  auto consider = [&](Clock::time_point time) {
+    if (time > now) next = std::min(next, time);
+  };
+  for (const VersionSet::Entry& each : versions_.all()) {
+    if (auto since = each.version->alone_since()) {
+      consider(*since + lease);
+      consider(*since + kRejoinTime);
+    }
+    auto leaving = leaving_.find(each.version->id());
+    if (leaving == leaving_.end()) continue;
+    consider(leaving->second.until);
+    consider(each.version->lost_at() + kRejoinTime);
+  }
+  return next;
+}
+
+}  // namespace flow

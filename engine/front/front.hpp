@@ -1,0 +1,134 @@
+// The front of a service: it listens for clients, and hands their requests to the replicas of the
+// service's versions. Replicas and engines reach it through FrontSocket.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "engine/front/front_listener.hpp"
+#include "engine/front/front_routes.hpp"
+#include "engine/front/version_set.hpp"
+#include "engine/serve/http/event_loop.hpp"
+#include "flow/result.hpp"
+
+namespace flow {
+
+struct FrontOptions {
+  /// A file with the port that the system chose: the next front with this file takes the same one.
+  /// "": none.
+  std::string port_file{};
+  /// A file with the weights of versions, which the next front with this file restores. "": none.
+  std::string traffic_file{};
+  int64_t lease_ms = 60'000;  // without a replica and an engine the front ends after this time
+  /// Called on the loop's thread with one line for each failure of the service.
+  std::function<void(const std::string&)> log{};
+  /// Called on the loop's thread, once: all replicas are released, and none may join any more.
+  std::function<void()> ended{};
+};
+
+/// Only the thread of the loop uses it, but for construction, and destruction after the loop has
+/// stopped.
+class Front {
+ public:
+  using Clock = std::chrono::steady_clock;
+  struct JoinRequest {
+    std::string version;  // id of the run
+    FrontReplica::Description replica;
+    ServiceOptions options;
+  };
+
+  /// Error if its threads cannot be started.
+  static Result<std::unique_ptr<Front>> start(EventLoop& loop, FrontOptions options);
+  ~Front();
+
+  // ---- replicas, which the caller owns, and removes before it destroys them
+
+  /// For the first replica the front begins to listen. An Error of kind interrupted means that the
+  /// front is about to end: the next one will take the replica. Any other says why it is rejected.
+  Status join(FrontReplica& replica, JoinRequest request);
+  /// A replica that has joined is run by another engine, which may have other keys.
+  void renew(FrontReplica& replica, JoinRequest request);
+  /// The replica is asked to stop: it is released as soon as it is not needed. `grace` is for the
+  /// requests of a version whose replicas all leave.
+  void leave(FrontReplica& replica, Clock::duration grace);
+  /// The replica is gone; also after it was released.
+  void remove(FrontReplica& replica);
+  /// The outcome of a batch. False if the replica does not run it.
+  bool finish(FrontReplica& replica, uint64_t batch, Result<Tensors> outputs);
+
+  // ---- engines
+
+  void add_engine();
+  void remove_engine();
+  /// Begins to count the requests of the version `measured` anew, unless it is "".
+  Status set_traffic(TrafficWeights weights, const std::string& measured);
+  /// Has the version's warm-up request answered for the requests that its step lacks.
+  void complete_step(const std::string& version, uint32_t requests);
+  /// Ends the front as if all replicas left.
+  void begin_drain(Clock::duration grace);
+
+  // ---- requests
+
+  /// The version that answers a new request. The Error (user) says that there is no such model or
+  /// version here.
+  Result<std::shared_ptr<ServiceVersion>> route(const std::string& model,
+                                                const std::string& version);
+  /// After requests were given to a version.
+  void wake_in_time() { timer_.wake_by(next_event()); }
+
+  const VersionSet& versions() const { return versions_; }
+  const std::string& url() const { return listener_.url(); }
+  bool is_ready() const { return !is_draining() && versions_.is_ready(); }
+  bool is_draining() const { return drain_.has_value(); }
+
+ private:
+  struct Leaving {
+    Clock::duration grace;
+    Clock::time_point until;
+  };
+  struct Drain {
+    Clock::duration grace;
+    Clock::time_point accepts_until, until;
+    bool has_begun = false;   // at the listener
+    bool is_drained = false;  // no connection is left
+    bool is_closed = false;   // what was not answered is rejected
+  };
+
+  Front(EventLoop& loop, FrontOptions options, std::unique_ptr<ThreadPool> decoder,
+        std::unique_ptr<ThreadPool> encoder);
+  std::shared_ptr<ServiceVersion> new_version(const JoinRequest& request);
+  void start_drain(const Leaving& leaving);
+  void update_soon();
+  void update();
+  void update_version(ServiceVersion& version, Clock::time_point now);
+  void update_absent(ServiceVersion& version, Clock::time_point now);
+  bool is_left(const ServiceVersion& version, Clock::time_point now) const;
+  bool is_last(const ServiceVersion& version, Clock::time_point now) const;
+  void release_idle(ServiceVersion& version);
+  void end_version(ServiceVersion& version, Clock::duration grace);
+  void close(ServiceVersion& version, Clock::duration grace);
+  void continue_drain(Clock::time_point now);
+  void end();
+  Clock::time_point next_event() const;
+
+  EventLoop& loop_;
+  const FrontOptions options_;
+  VersionSet versions_;
+  std::map<std::string, Leaving> leaving_;  // versions of which a replica leaves, by id
+  std::optional<Drain> drain_;
+  size_t engines_ = 0;            // that are connected
+  Clock::time_point idle_since_;  // without a replica and an engine
+  bool has_left_ = false;         // a version, because it was asked to
+  bool is_update_posted_ = false, has_ended_ = false;
+  FrontRoutes routes_;
+  FrontListener listener_;
+  // Destroyed before all above, which their jobs use.
+  std::unique_ptr<ThreadPool> decoder_, encoder_;
+  LoopTimer timer_;
+};
+
+}  // namespace flow

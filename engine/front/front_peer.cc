@@ -1,0 +1,151 @@
+#include "engine/front/front_peer.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/front/front_messages.hpp"
+#include "engine/protocol/frames.hpp"
+#include "engine/value/utf8.hpp"
+
+namespace flow {
+
+namespace {
+
+constexpr uint64_t kLogBytesMax = 1 << 20;  // that wait for a replica; further lines are dropped
+constexpr uint64_t kAnswerBytesMax = 16 << 20;  // that wait for an engine
+constexpr int kWeightsMax = 64;
+constexpr int64_t kGraceMax = int64_t{365} * 24 * 3600 * 1000;
+constexpr size_t kShownMax = 100;  // bytes of a name
+
+}  // namespace
+
+FrontPeer::FrontPeer(Front& front, EventLoop& loop, int socket,
+                     std::function<void(const std::string&)> log, std::function<void()> ended)
+    : front_(front),
+      log_(std::move(log)),
+      ended_(std::move(ended)),
+      socket_(std::make_shared<FrameSocket>(loop, socket)) {
+  socket_->start({.received = [this](const Bytes& frame) { receive(frame); },
+                  .ended = [this](const std::string& why) { disconnect(why); }});
+}
+
+FrontPeer::~FrontPeer() { socket_->close(); }
+
+void FrontPeer::disconnect(const std::string& why) {
+  if (std::exchange(has_ended_, true)) return;
+  socket_->close();
+  if (!why.empty()) log_(fmt::format("the connection to {} has ended: {}", name_, why));
+  if (role_ == Role::replica) front_.remove(*this);
+  if (role_ == Role::engine) front_.remove_engine();
+  ended_();
+}
+
+// ---- To a replica
+
+void FrontPeer::start(uint64_t batch, const std::vector<const Tensors*>& parts) {
+  socket_->send(batch_frame(batch, parts));
+}
+
+void FrontPeer::release() {
+  front::FromFront message;
+  message.mutable_released();
+  send(message);
+}
+
+void FrontPeer::log(const std::string& line) {
+  if (socket_->unsent_bytes() > kLogBytesMax) return;
+  front::FromFront message;
+  message.mutable_log()->add_lines(line);
+  send(message);
+}
+
+void FrontPeer::send(const front::FromFront& message) {
+  std::string frame;
+  append_frame(frame, message);
+  socket_->send({std::make_shared<const std::string>(std::move(frame))});
+}
+
+// ---- From a peer
+
+void FrontPeer::receive(const Bytes& frame) {
+  if (role_ == Role::replica) {
+    auto outcome = parse_outcome(frame);
+    if (!outcome.ok()) return disconnect(outcome.error().message);
+    if (outcome->has_value()) {
+      uint64_t batch = (*outcome)->id;
+      if (!front_.finish(*this, batch, std::move((*outcome)->outputs)))
+        disconnect(fmt::format("it answered batch {}, which it does not run", batch));
+      return;
+    }
+  }
+  front::ToFront message;
+  if (!message.ParseFromArray(frame->data(), static_cast<int>(frame->size())))
+    return disconnect("it sent bytes that are no message");
+  receive_message(message);
+}
+
+void FrontPeer::receive_message(const front::ToFront& message) {
+  if (role_ == Role::unknown && message.has_join()) return join(message.join());
+  if (role_ == Role::unknown && message.has_control()) {
+    role_ = Role::engine;
+    name_ = "an engine";
+    return front_.add_engine();
+  }
+  if (role_ == Role::replica && message.has_join()) {
+    auto request = join_request_of(message.join());
+    if (!request.ok()) return disconnect(request.error().message);
+    return front_.renew(*this, std::move(*request));
+  }
+  if (role_ == Role::replica && message.has_leave()) {
+    int64_t grace_ms = std::clamp<int64_t>(message.leave().grace_ms(), 0, kGraceMax);
+    return front_.leave(*this, std::chrono::milliseconds(grace_ms));
+  }
+  if (role_ == Role::engine && message.has_traffic()) return set_traffic(message.traffic());
+  if (role_ == Role::engine && message.has_status()) {
+    if (socket_->unsent_bytes() > kAnswerBytesMax) return disconnect("it reads no answers");
+    front_.complete_step(message.status().warm_up(), message.status().requests());
+    front::FromFront answer;
+    *answer.mutable_status() = status_of(front_);
+    return send(answer);
+  }
+  disconnect("it sent a message that is not its turn");
+}
+
+void FrontPeer::join(const front::Join& join) {
+  name_ = fmt::format("replica `{}` (process {})", cut_text(to_line(join.replica()), kShownMax),
+                      join.pid());
+  auto request = join_request_of(join);
+  role_ = Role::replica;
+  Status joined = request.ok() ? front_.join(*this, std::move(*request)) : Status(request.error());
+  if (joined.ok()) return;
+  role_ = Role::unknown;
+  // At the end of the front the replica gets no answer, as if it had come later.
+  if (joined.error().kind == ErrorKind::interrupted) return disconnect("");
+  front::FromFront answer;
+  answer.mutable_rejected()->set_message(joined.error().message);
+  send(answer);
+  disconnect("it was rejected: " + joined.error().message);
+}
+
+void FrontPeer::joined(const std::string& url) {
+  front::FromFront answer;
+  answer.mutable_admitted()->set_url(url);
+  answer.mutable_admitted()->set_pid(::getpid());
+  send(answer);
+}
+
+void FrontPeer::set_traffic(const front::Traffic& traffic) {
+  if (traffic.weights_size() > kWeightsMax) return disconnect("it sent too many weights");
+  TrafficWeights weights;
+  for (const front::Weight& weight : traffic.weights())
+    weights[weight.version()] = weight.percent();
+  Status set = front_.set_traffic(std::move(weights), traffic.measured());
+  front::FromFront answer;
+  answer.mutable_traffic_set()->set_error(set.ok() ? "" : set.error().message);
+  send(answer);
+}
+
+}  // namespace flow

@@ -1,0 +1,50 @@
+// A peer of a front: a replica or an engine, by the first message that it sends.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/front/frame_socket.hpp"
+#include "engine/front/front.hpp"
+#include "engine/protocol/front.pb.h"
+
+namespace flow {
+
+/// Only the loop's thread uses it.
+class FrontPeer final : public FrontReplica {
+ public:
+  enum class Role : uint8_t { unknown, replica, engine };
+
+  /// `ended` is called once, when the connection has ended; not by the constructor. `log` gets a
+  /// line if that is a fault of the peer. All outlive it.
+  FrontPeer(Front& front, EventLoop& loop, int socket, std::function<void(const std::string&)> log,
+            std::function<void()> ended);
+  ~FrontPeer() override;
+
+  Role role() const { return role_; }
+  /// Ends the connection. `why` is for the log; "" writes nothing.
+  void disconnect(const std::string& why);
+
+  void joined(const std::string& url) override;
+  void start(uint64_t batch, const std::vector<const Tensors*>& parts) override;
+  void release() override;
+  void log(const std::string& line) override;
+
+ private:
+  void receive(const Bytes& frame);
+  void receive_message(const front::ToFront& message);
+  void join(const front::Join& join);
+  void set_traffic(const front::Traffic& traffic);
+  void send(const front::FromFront& message);
+
+  Front& front_;
+  const std::function<void(const std::string&)> log_;
+  const std::function<void()> ended_;
+  const std::shared_ptr<FrameSocket> socket_;
+  Role role_ = Role::unknown;
+  std::string name_ = "a peer";  // for the log
+  bool has_ended_ = false;
+};
+
+}  // namespace flow

@@ -1,0 +1,75 @@
+// The versions of a service in its front, and the share of the requests that each gets.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/serve/api_keys.hpp"
+#include "engine/serve/service_version.hpp"
+
+namespace flow {
+
+/// Percent of the requests by version; a version that is not named gets none.
+using TrafficWeights = std::map<std::string, uint32_t>;
+
+/// Only the loop's thread uses it.
+class VersionSet {
+ public:
+  static constexpr size_t kVersionsMax = 8;
+
+  struct Entry {
+    std::shared_ptr<ServiceVersion> version;
+    ApiKeys keys;
+    uint32_t percent = 0;
+    int64_t credit = 0;  // of the smooth weighted round robin
+  };
+
+  /// The first version gets all requests, and a later one none before set_traffic().
+  ServiceVersion& add(std::shared_ptr<ServiceVersion> version);
+  void remove(const ServiceVersion& version);
+  /// Null if there is none of this id.
+  ServiceVersion* find(const std::string& id) const;
+  /// Null if the replica is of none.
+  ServiceVersion* find(const FrontReplica& replica) const;
+  const std::vector<Entry>& all() const { return entries_; }
+  /// From now on callers need one of these.
+  void set_keys(const ServiceVersion& version, std::vector<std::string> keys);
+
+  void set_traffic(TrafficWeights weights);
+  /// Before the first version: those of an earlier front. They are dropped if the first version is
+  /// not among them.
+  void restore_traffic(TrafficWeights weights);
+  /// The version of a new request: by weight among those with replicas that stay, if there are any.
+  /// If none of them has a weight it is the oldest. Null without versions.
+  std::shared_ptr<ServiceVersion> choose();
+  /// The one with the highest weight, which speaks for the service; null without versions.
+  const Entry* primary() const;
+  /// Hands the waiting requests of a version without replicas to others that have some.
+  void relieve(ServiceVersion& version);
+
+  /// Error (user) unless a path's model and version, which may be "", are those of the service.
+  static Status check_model(const std::string& name, const std::string& model,
+                            const std::string& version);
+
+  bool has_replicas() const;
+  /// Whether another version than this one has replicas that stay.
+  bool has_staying_besides(const ServiceVersion& version) const;
+  bool is_ready() const;
+  ServiceVersion::Clock::time_point next_event() const;
+  void run_due(ServiceVersion::Clock::time_point now);
+
+  /// For Prometheus, each version apart. A front that drains is not ready.
+  std::string metrics_text(bool is_draining) const;
+  /// Of all versions, also of those that have ended.
+  ServiceMetrics total() const;
+
+ private:
+  std::vector<Entry> entries_;  // up to kVersionsMax, in the order of add()
+  TrafficWeights traffic_;      // the caller bounds it
+  bool is_traffic_set_ = false, is_traffic_restored_ = false;
+  ServiceMetrics ended_;  // of versions that were removed
+};
+
+}  // namespace flow

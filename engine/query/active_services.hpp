@@ -1,0 +1,23 @@
+// The services of active runs: what the state knows, and what their fronts count.
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "engine/core/core.hpp"
+#include "engine/protocol/front.pb.h"
+#include "engine/store/rows.hpp"
+#include "flow/flow.hpp"
+
+namespace flow {
+
+/// Asks the front in a folder.
+using AskFront = std::function<Result<front::Status>(const std::string& folder)>;
+
+/// The services of the runs in `records`, in their order. A run that was interrupted is listed as
+/// long as a front still has replicas of it: these go on without an engine for a while.
+std::vector<ServiceInfo> active_services(const core::State& state,
+                                         const std::vector<RunRecord>& records,
+                                         const std::string& state_dir, const AskFront& ask);
+
+}  // namespace flow

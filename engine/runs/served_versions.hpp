@@ -1,0 +1,20 @@
+// The versions of what is served under a name: the runs of that name, newest last.
+#pragma once
+#include <optional>
+#include <set>
+#include <string>
+
+#include "engine/runs/run_rows.hpp"
+
+namespace flow {
+
+/// The newest run of this name that serves, or has served and has not ended.
+Result<std::optional<RunRecord>> serving_version(const Store& store, const std::string& name);
+/// The newest run before `serving` that has its name and all its services, has served and has
+/// succeeded.
+Result<std::optional<RunRecord>> version_before(const Store& store, const Blobs& blobs,
+                                                const RunRecord& serving);
+/// The runs that a rollback needs: for each name that is served, the version before.
+Result<std::set<std::string>> rollback_versions(const Store& store, const Blobs& blobs);
+
+}  // namespace flow

@@ -1,0 +1,32 @@
+// What all calls have in common: who may call, which model, and how a status is told.
+#pragma once
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/status.h>
+
+#include <optional>
+#include <string>
+
+#include "engine/serve/inference_backend.hpp"
+
+namespace flow {
+
+/// How a call was answered, with the status of HTTP.
+struct CallStatus {
+  int status = 200;
+  std::string message = {};  // of an error
+};
+
+grpc::Status grpc_status(const CallStatus& status);
+
+/// The error of a call without a key that permits it; OK if it has one.
+CallStatus check_key(const InferenceBackend& backend, const grpc::CallbackServerContext& context);
+/// The error of a call for another model or version; OK if it is the one of the backend. An empty
+/// version is any.
+CallStatus check_model(const InferenceBackend& backend, const std::string& model,
+                       const std::string& version);
+
+/// The client's deadline; nothing if it has none.
+std::optional<InferenceBackend::Clock::time_point> deadline_of(
+    const grpc::CallbackServerContext& context);
+
+}  // namespace flow

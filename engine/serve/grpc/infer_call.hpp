@@ -1,0 +1,53 @@
+// One call of ModelInfer: a request and its answer.
+#pragma once
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/server_callback.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+
+#include "engine/serve/grpc/answer_timer.hpp"
+#include "engine/serve/grpc/call_rules.hpp"
+#include "engine/serve/inference_backend.hpp"
+
+namespace flow {
+
+/// What the calls of a server need.
+struct InferCallOptions {
+  InferenceBackend& backend;
+  std::chrono::milliseconds answer_time{};  // in which a client must take a large answer
+};
+
+/// It uses the backend only while it reads the request. It owns itself until gRPC is done with it
+/// and the backend has answered.
+class InferCall final : public grpc::ServerUnaryReactor,
+                        public std::enable_shared_from_this<InferCall> {
+ public:
+  static grpc::ServerUnaryReactor* start(const InferCallOptions& options,
+                                         grpc::CallbackServerContext& context,
+                                         grpc::ByteBuffer& request, grpc::ByteBuffer& response);
+  InferCall(const InferCallOptions& options, grpc::CallbackServerContext& context,
+            grpc::ByteBuffer& response);
+
+  void OnCancel() override;
+  void OnDone() override;
+
+ private:
+  class Responder;
+  void take(grpc::ByteBuffer& request);
+  void send(grpc::ByteBuffer& response);
+  void finish(const CallStatus& status);
+
+  const InferCallOptions options_;
+  const InferenceBackend::Clock::time_point arrived_ = InferenceBackend::Clock::now();
+  grpc::CallbackServerContext& context_;  // and the response: until OnDone()
+  grpc::ByteBuffer& response_;
+  // The first to set it, the backend's answer or the end of the call, finishes the call.
+  std::atomic<bool> is_answered_{false};
+  std::atomic<bool> is_cancelled_{false};
+  AnswerTimer timer_;
+  std::shared_ptr<InferCall> self_;
+};
+
+}  // namespace flow

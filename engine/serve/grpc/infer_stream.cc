@@ -1,0 +1,158 @@
+#include "engine/serve/grpc/infer_stream.hpp"
+
+#include <new>
+#include <utility>
+#include <variant>
+
+#include "engine/serve/grpc/call_rules.hpp"
+#include "engine/serve/grpc/infer_messages.hpp"
+
+namespace flow {
+
+class InferStream::Responder final : public InferResponder {
+ public:
+  Responder(std::shared_ptr<InferStream> stream, std::string model, std::string id)
+      : stream_(std::move(stream)), model_(std::move(model)), id_(std::move(id)) {}
+  ~Responder() override { fail(500, "the service dropped the request"); }
+  bool is_abandoned() const override { return stream_->is_cancelled(); }
+  // The response shares the memory of the outputs.
+  uint64_t inline_bytes_max() const override { return UINT64_MAX; }
+  Status encode(const std::string& model, const InferRequest& request,
+                const Tensors& outputs) override {
+    auto encoded = stream_response(model, request, outputs);
+    FLOW_TRY(encoded);
+    response_ = std::move(*encoded);
+    return {};
+  }
+  void send() override {
+    if (!std::exchange(is_answered_, true)) stream_->send(std::move(response_));
+  }
+  void fail(int, const std::string& message) override {
+    if (!std::exchange(is_answered_, true)) stream_->send(stream_error(model_, id_, message));
+  }
+
+ private:
+  std::shared_ptr<InferStream> stream_;
+  std::string model_, id_;
+  grpc::ByteBuffer response_;
+  bool is_answered_ = false;
+};
+
+InferStream::InferStream(const InferCallOptions& options, grpc::CallbackServerContext& context)
+    : options_(options), context_(context) {}
+
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* InferStream::start(
+    const InferCallOptions& options, grpc::CallbackServerContext& context) {
+  auto stream = std::make_shared<InferStream>(options, context);
+  stream->self_ = stream;
+  CallStatus key = check_key(options.backend, context);
+  std::lock_guard lock(stream->mutex_);
+  if (key.status != 200) {
+    stream->refusal_ = grpc_status(key);
+    stream->is_at_end_ = true;
+  }
+  stream->advance();
+  return stream.get();
+}
+
+/// Begins what can begin: the next read, the next write, or the end of the call.
+void InferStream::advance() {
+  if (is_finished_) return;
+  if (!is_writing_ && !responses_.empty()) {
+    out_ = std::move(responses_.front());
+    responses_.pop_front();
+    is_writing_ = true;
+    timer_.start(context_, options_.answer_time);
+    StartWrite(&out_);
+  }
+  if (!is_reading_ && !is_at_end_ && !is_cancelled_ && open_ < kRequestsMax) {
+    is_reading_ = true;
+    StartRead(&in_);
+  }
+  if (is_writing_ || !(is_cancelled_ || (is_at_end_ && open_ == 0))) return;
+  is_finished_ = true;
+  Finish(is_cancelled_ ? grpc::Status::CANCELLED : refusal_);
+}
+
+void InferStream::cancel() {
+  is_cancelled_ = true;
+  responses_.clear();
+  advance();
+}
+
+void InferStream::OnReadDone(bool ok) {
+  if (ok) {
+    {
+      std::lock_guard lock(mutex_);
+      open_++;
+    }
+    take();
+  }
+  std::lock_guard lock(mutex_);
+  is_reading_ = false;
+  is_at_end_ = !ok;
+  advance();
+}
+
+void InferStream::OnWriteDone(bool ok) {
+  timer_.stop();
+  std::lock_guard lock(mutex_);
+  is_writing_ = false;
+  open_--;
+  out_.Clear();
+  if (!ok) return cancel();
+  advance();
+}
+
+void InferStream::OnCancel() {
+  std::lock_guard lock(mutex_);
+  cancel();
+}
+
+void InferStream::OnDone() {
+  timer_.stop();
+  std::shared_ptr<InferStream> last = std::move(self_);
+}
+
+void InferStream::take() {
+  auto arrived = InferenceBackend::Clock::now();
+  std::string model, id;
+  auto read = [&]() -> std::variant<InferRequest, CallStatus> {
+    auto message = read_request(in_);
+    in_.Clear();
+    if (!message.ok()) return CallStatus{400, message.error().message};
+    model = message->model_name();
+    id = message->id();
+    CallStatus known = check_model(options_.backend, model, message->model_version());
+    if (known.status != 200) return known;
+    auto taken = take_infer_request(*message);
+    if (!taken.ok()) return CallStatus{400, taken.error().message};
+    return std::move(*taken);
+  };
+  std::variant<InferRequest, CallStatus> request;
+  try {
+    request = read();
+  } catch (const std::bad_alloc&) {
+    request = CallStatus{503, "the service has too little memory left for this request"};
+  }
+  if (auto* valid = std::get_if<InferRequest>(&request))
+    return options_.backend.infer(std::move(*valid), deadline_of(context_),
+                                  std::make_unique<Responder>(shared_from_this(), model, id));
+  const auto& refusal = std::get<CallStatus>(request);
+  options_.backend.count_refused(refusal.status, InferenceBackend::Clock::now() - arrived);
+  send(stream_error(model, id, refusal.message));
+}
+
+void InferStream::send(grpc::ByteBuffer answer) {
+  std::lock_guard lock(mutex_);
+  if (is_cancelled_) return;
+  responses_.push_back(std::move(answer));
+  advance();
+}
+
+bool InferStream::is_cancelled() const {
+  std::lock_guard lock(mutex_);
+  return is_cancelled_;
+}
+
+}  // namespace flow

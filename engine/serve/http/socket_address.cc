@@ -1,0 +1,71 @@
+#include "engine/serve/http/socket_address.hpp"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace flow {
+
+std::optional<SocketAddress> socket_address(const std::string& text, uint16_t port) {
+  SocketAddress address;
+  auto* v4 = reinterpret_cast<sockaddr_in*>(&address.storage);
+  auto* v6 = reinterpret_cast<sockaddr_in6*>(&address.storage);
+  if (::inet_pton(AF_INET, text.c_str(), &v4->sin_addr) == 1) {
+    v4->sin_family = AF_INET;
+    v4->sin_port = htons(port);
+    address.size = sizeof *v4;
+  } else if (::inet_pton(AF_INET6, text.c_str(), &v6->sin6_addr) == 1) {
+    v6->sin6_family = AF_INET6;
+    v6->sin6_port = htons(port);
+    address.size = sizeof *v6;
+    address.is_v6 = true;
+  } else {
+    return std::nullopt;
+  }
+  return address;
+}
+
+int listening_problem(const Address& address) {
+  auto name = socket_address(address.host, address.port);
+  if (!name) return EINVAL;
+  int listener = ::socket(name->is_v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (listener < 0) return errno;
+  int yes = 1;
+  ::setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  bool listens = ::bind(listener, reinterpret_cast<sockaddr*>(&name->storage), name->size) == 0 &&
+                 ::listen(listener, 1) == 0;
+  int code = listens ? 0 : errno;
+  ::close(listener);
+  return code;
+}
+
+Error listening_error(const std::string& service, const Address& address, int code,
+                      const char* free_port) {
+  std::string what =
+      fmt::format("the service `{}` cannot listen on port {} of {}: ", service,
+                  address.port == 0 ? "0 (any)" : std::to_string(address.port), address.host);
+  if (code == EADDRINUSE && address.port != 0)
+    return user_error(what + fmt::format("the port is in use. End the program that listens there, "
+                                         "choose another port, or write {} for a free one",
+                                         free_port));
+  if (code == EACCES)
+    return user_error(what +
+                      fmt::format("this user may not listen on a port that low. Choose a port "
+                                  "from 1024 on, or write {} for a free one",
+                                  free_port));
+  if (code == EADDRNOTAVAIL && address.host.starts_with("127."))
+    return environment_error(what +
+                             "the machine does not have that address. Bring up its loopback "
+                             "interface: `ip link set lo up`");
+  if (code == EADDRNOTAVAIL)
+    return user_error(what +
+                      "the machine does not have that address. `ip address` lists those "
+                      "that it has");
+  return environment_error(what + std::strerror(code));
+}
+
+}  // namespace flow

@@ -1,0 +1,63 @@
+// Times of requests in buckets that are fine enough for percentiles, and counts of recent requests.
+#pragma once
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+namespace flow {
+
+/// Percentiles are at most 5% off, up to about 19 hours.
+class LatencyHistogram {
+ public:
+  void add(std::chrono::microseconds duration) { counts_[bucket_of(duration.count())]++; }
+  void add(const LatencyHistogram& other);
+  uint64_t count() const;
+  /// The time that the share of all requests (0.99) does not exceed; 0 if there are none.
+  std::chrono::microseconds percentile(double share) const;
+
+ private:
+  // Below 32 µs each has a bucket; each power of two above has 16.
+  static constexpr int kFinePowers = 5, kSubPowers = 4, kPowersMax = 36;
+  static constexpr size_t kFine = 1u << kFinePowers, kSub = 1u << kSubPowers;
+  static constexpr size_t kBuckets = kFine + (kPowersMax - kFinePowers) * kSub;
+
+  static size_t bucket_of(int64_t us);
+  static int64_t middle_of(size_t bucket);
+
+  std::array<uint32_t, kBuckets> counts_{};
+};
+
+/// Counts of requests: all, those since the begin of a step, and those of the last 10 s. Not
+/// thread-safe.
+class RequestCounters {
+ public:
+  using Clock = std::chrono::steady_clock;
+  struct Figures {
+    uint64_t requests = 0, errors = 0;  // errors have a status from 500 on
+    uint64_t step_requests = 0, step_errors = 0;
+    std::chrono::microseconds step_p50{}, step_p99{};
+    double requests_per_second = 0;  // of the last 10 s, as p50 and p99
+    std::chrono::microseconds p50{}, p99{};
+  };
+
+  explicit RequestCounters(Clock::time_point now) : began_(now) {}
+
+  void count(int status, Clock::duration duration, Clock::time_point now);
+  void restart_step();
+  Figures figures(Clock::time_point now) const;
+
+ private:
+  static constexpr int64_t kSeconds = 10;
+  struct Second {
+    int64_t number = -1;  // of the clock
+    LatencyHistogram durations = {};
+  };
+
+  Clock::time_point began_;
+  uint64_t requests_ = 0, errors_ = 0, step_requests_ = 0, step_errors_ = 0;
+  LatencyHistogram step_;
+  std::array<Second, kSeconds> seconds_;  // by their number modulo kSeconds
+};
+
+}  // namespace flow

@@ -1,0 +1,249 @@
+#include "engine/serve/model_version.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <new>
+#include <utility>
+
+#include "engine/base/size_units.hpp"
+#include "engine/serve/batch.hpp"
+#include "engine/serve/declared_tensors.hpp"
+#include "engine/serve/tensor_frames.hpp"
+#include "engine/value/utf8.hpp"
+
+namespace flow {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr uint64_t kEncodeBytesMax = 64u << 20;  // then no batch is started
+constexpr size_t kIdBytesLogged = 64;
+const char* const kNoMemory = "the service has too little memory left for this request";
+
+RequestScheduler::Limits limits_of(const ServiceOptions& options) {
+  return {.rows_max = options.batch_max,
+          .batch_wait = std::chrono::microseconds(options.batch_wait_us),
+          .queue_max = options.queue,
+          .call_max = milliseconds(options.request_timeout_ms),
+          .is_idempotent = options.is_idempotent,
+          .is_padded = options.is_padded};
+}
+
+/// Of a warm-up request: nothing reads the answer.
+class NoResponder : public InferResponder {
+ public:
+  bool is_abandoned() const override { return false; }
+  uint64_t inline_bytes_max() const override { return std::numeric_limits<uint64_t>::max(); }
+  Status encode(const std::string&, const InferRequest&, const Tensors&) override { return {}; }
+  void send() override {}
+  void fail(int, const std::string&) override {}
+};
+
+}  // namespace
+
+ModelVersion::ModelVersion(std::string id, ServiceOptions options, const FrontThreads& threads,
+                           std::function<void(const std::string&)> log,
+                           std::function<void()> changed)
+    : ServiceVersion(std::move(id), std::move(options), std::move(log), std::move(changed)),
+      threads_(threads),
+      scheduler_(limits_of(this->options()), outcomes()) {}
+
+RequestScheduler::Outcomes ModelVersion::outcomes() {
+  return {
+      .finished = [this](PendingRequest& pending,
+                         Result<Tensors>& result) { answer_with(pending, result); },
+      .rejected = [this](PendingRequest& pending, int status) { reject_unserved(pending, status); },
+      .called = [this](int64_t rows, Clock::duration duration) { count_call(rows, duration); }};
+}
+
+// ---- Admission
+
+std::unique_ptr<PendingRequest> ModelVersion::new_request(
+    std::unique_ptr<InferResponder> responder, std::optional<Clock::duration> timeout) const {
+  auto pending = std::make_unique<PendingRequest>();
+  Clock::duration longest = milliseconds(options().request_timeout_ms);
+  pending->responder = std::move(responder);
+  pending->arrived = Clock::now();
+  pending->deadline = pending->arrived + std::min(timeout.value_or(longest), longest);
+  return pending;
+}
+
+void ModelVersion::admit(std::unique_ptr<PendingRequest> pending) {
+  Status declared = check_inputs(options().inputs, pending->request);
+  if (!declared.ok()) return reject(*pending, 400, declared.error().message);
+  if (uint64_t bytes = bytes_of(pending->request.inputs); bytes > kTensorBytesMax)
+    return reject(*pending, 413,
+                  fmt::format("the inputs have {}, and a request may have {}: send fewer rows",
+                              format_bytes(bytes), format_bytes(kTensorBytesMax)));
+  switch (scheduler_.push(pending, Clock::now())) {
+    case RequestScheduler::Admission::admitted:
+      return;
+    case RequestScheduler::Admission::full:
+      return reject_full(*pending);
+    case RequestScheduler::Admission::too_many_bytes:
+      return reject(
+          *pending, 429,
+          fmt::format("the queue of `{}` is full: with this request its tensors would "
+                      "have more than {}; try again later",
+                      options().name, format_bytes(RequestScheduler::Limits{}.bytes_max)));
+    case RequestScheduler::Admission::closed:
+      return reject_unserved(*pending, 503);
+  }
+}
+
+void ModelVersion::adopt(std::unique_ptr<PendingRequest> pending) {
+  Status declared = check_inputs(options().inputs, pending->request);
+  if (declared.ok()) return scheduler_.adopt(std::move(pending), Clock::now());
+  reject(*pending, 502,
+         fmt::format("the replicas of the version that the request was for are gone, and another "
+                     "version takes other inputs: {}",
+                     declared.error().message));
+}
+
+void ModelVersion::complete_step(uint32_t requests) {
+  if (options().warmup.empty()) return;
+  uint64_t waiting = scheduler_.queued();
+  uint64_t begun = counters().figures(Clock::now()).step_requests + waiting + scheduler_.running();
+  uint64_t last = std::min<uint64_t>(requests, begun + options().queue - waiting);
+  for (; begun < last; begun++) {
+    auto pending = new_request(std::make_unique<NoResponder>(), std::nullopt);
+    pending->request.inputs = options().warmup;
+    admit(std::move(pending));
+  }
+}
+
+void ModelVersion::reject_full(PendingRequest& pending) {
+  reject(pending, 429,
+         fmt::format("the queue of `{}` is full: it holds {} requests; try again later",
+                     options().name, options().queue));
+}
+
+// ---- Outcomes
+
+void ModelVersion::answer_with(PendingRequest& pending, Result<Tensors>& result) {
+  if (!result.ok()) return fail(pending, result.error());
+  Status declared = check_outputs(options().outputs, *result);
+  if (!declared.ok()) return fail(pending, declared.error());
+  uint64_t bytes = bytes_of(*result);
+  if (bytes > pending.responder->inline_bytes_max())
+    return encode_apart(pending, std::move(*result), bytes);
+  answer(pending, encode(pending, *result));
+}
+
+Status ModelVersion::encode(PendingRequest& pending, const Tensors& outputs) const {
+  try {
+    return pending.responder->encode(options().name, pending.request, outputs);
+  } catch (const std::bad_alloc&) {
+    return environment_error(kNoMemory);
+  }
+}
+
+/// Batches pause while much waits to be encoded, so that replicas do not run ahead.
+void ModelVersion::encode_apart(PendingRequest& pending, Tensors outputs, uint64_t bytes) {
+  struct Job {
+    PendingRequest pending;
+    Tensors outputs;
+  };
+  auto job = std::make_shared<Job>(Job{std::move(pending), std::move(outputs)});
+  encoding_bytes_ += bytes;
+  if (encoding_bytes_ > kEncodeBytesMax) scheduler_.set_paused(true, Clock::now());
+  threads_.encoder.post(
+      [self = std::static_pointer_cast<ModelVersion>(shared_from_this()), job, bytes] {
+        Status encoded = self->encode(job->pending, job->outputs);
+        self->threads_.loop.post([self, job, bytes, encoded] {
+          self->encoding_bytes_ -= bytes;
+          self->answer(job->pending, encoded);
+          if (self->encoding_bytes_ > kEncodeBytesMax) return;
+          self->scheduler_.set_paused(false, Clock::now());
+          self->changed();
+        });
+      });
+}
+
+void ModelVersion::answer(PendingRequest& pending, const Status& encoded) {
+  if (!encoded.ok()) return fail(pending, encoded.error());
+  count(200, Clock::now() - pending.arrived);
+  pending.responder->send();
+}
+
+void ModelVersion::fail(PendingRequest& pending, const Error& error) {
+  if (error.kind == ErrorKind::user) return reject(pending, 400, error.message);
+  if (error.kind == ErrorKind::environment) return reject(pending, 503, error.message);
+  std::string id = cut_text(to_line(pending.request.id), kIdBytesLogged);
+  log(fmt::format("request{} failed: {}", id.empty() ? "" : " `" + id + "`", error.message));
+  reject(pending, 500, error.message);
+}
+
+void ModelVersion::reject_unserved(PendingRequest& pending, int status) {
+  switch (status) {
+    case 499:  // it arrives if the client has closed only its own direction
+      return reject(pending, 499,
+                    "the client closed its side of the connection while the request waited: keep "
+                    "it open until the response is there");
+    case 502: {
+      std::string message =
+          options().is_idempotent
+              ? fmt::format(
+                    "{} replicas of `{}` died one after the other while they ran the "
+                    "request",
+                    pending.deaths, options().name)
+              : fmt::format(
+                    "the replica of `{}` that ran the request died, and the request is "
+                    "not run again, because the service is not `idempotent`",
+                    options().name);
+      log("request failed: " + message);
+      return reject(pending, 502, message);
+    }
+    case 503:
+      return reject(pending, 503, "the service is stopping");
+    default: {
+      auto time = std::chrono::ceil<milliseconds>(pending.deadline - pending.arrived);
+      return reject(
+          pending, status,
+          fmt::format("the request was not answered within {}", format_duration(time.count())));
+    }
+  }
+}
+
+void ModelVersion::reject(PendingRequest& pending, int status, const std::string& message) {
+  count(status, Clock::now() - pending.arrived);
+  pending.responder->fail(status, message);
+}
+
+void ModelVersion::count_call(int64_t rows, Clock::duration duration) {
+  own_metrics().count_batch(rows, duration);
+  if (duration <= milliseconds(options().request_timeout_ms)) return;
+  log(fmt::format("a call of `predict` took {}, longer than the `timeout` of {}",
+                  format_duration(std::chrono::duration_cast<milliseconds>(duration).count()),
+                  format_duration(options().request_timeout_ms)));
+}
+
+// ---- Replicas
+
+bool ModelVersion::finish(FrontReplica& replica, uint64_t batch, Result<Tensors> outputs) {
+  return scheduler_.finish(replica, batch, std::move(outputs), Clock::now());
+}
+
+void ModelVersion::hand_over(const std::function<std::shared_ptr<ServiceVersion>()>& next) {
+  for (auto& request : scheduler_.take_queue())
+    static_cast<ModelVersion&>(*next()).adopt(std::move(request));
+}
+
+void ModelVersion::set_leaving(FrontReplica& replica) {
+  scheduler_.set_leaving(replica, Clock::now());
+}
+
+ServiceVersion::ReplicaState ModelVersion::state(const FrontReplica& replica) const {
+  return scheduler_.state(replica);
+}
+
+void ModelVersion::begin(FrontReplica& replica, const FrontReplica::Description&) {
+  scheduler_.add(replica, Clock::now());
+}
+
+void ModelVersion::end(FrontReplica& replica) { scheduler_.remove(replica, Clock::now()); }
+
+}  // namespace flow

@@ -1,0 +1,287 @@
+// The encoding of protobuf: a message is a list of fields, each a tag (number << 3 | kind) with a
+// variable-length integer (kind 0), or with a length and as many bytes (kind 2).
+// https://protobuf.dev/programming-guides/encoding/
+#include "engine/serve/tensor_frames.hpp"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <string>
+
+namespace flow {
+
+namespace {
+
+constexpr size_t kCopiedMax = 16 * 1024;  // smaller data is cheaper to copy than to send apart
+constexpr size_t kDimensionsMax = 64;
+constexpr uint32_t kBatch = 3, kDone = 2;                        // in FromFront, ToFront
+constexpr uint32_t kId = 1, kTensors = 2;                        // in Batch and BatchDone
+constexpr uint32_t kError = 3, kMessage = 4;                     // in BatchDone
+constexpr uint32_t kName = 1, kType = 2, kShape = 3, kData = 4;  // in Tensor
+constexpr uint64_t kServiceFailed = 1, kRequestWrong = 2;
+
+// ---- Writing
+
+void put_varint(std::string& out, uint64_t value) {
+  while (value >= 0x80) {
+    out += static_cast<char>(value | 0x80);
+    value >>= 7;
+  }
+  out += static_cast<char>(value);
+}
+
+void put_number(std::string& out, uint32_t field, uint64_t value) {
+  put_varint(out, field << 3);
+  put_varint(out, value);
+}
+
+void put_length(std::string& out, uint32_t field, uint64_t length) {
+  put_varint(out, field << 3 | 2);
+  put_varint(out, length);
+}
+
+void put_text(std::string& out, uint32_t field, std::string_view text) {
+  put_length(out, field, text.size());
+  out += text;
+}
+
+/// Collects pieces: short texts are joined to one.
+class PieceWriter {
+ public:
+  void add(std::string_view text) {
+    text_ += text;
+    size_ += text.size();
+  }
+  void add(const Bytes& data) {
+    if (data->size() <= kCopiedMax) return add(*data);
+    size_ += data->size();
+    cut();
+    pieces_.push_back(data);
+  }
+  /// The frame: its length, `head`, and what was added. The frame is the message `field` of its
+  /// `oneof`.
+  FramePieces take(uint32_t field, std::string_view head) {
+    std::string begin(sizeof(uint32_t), 0);
+    put_length(begin, field, head.size() + size_);
+    begin += head;
+    auto length = static_cast<uint32_t>(begin.size() - sizeof(uint32_t) + size_);
+    std::memcpy(begin.data(), &length, sizeof length);
+    if (pieces_.empty()) {
+      text_.insert(0, begin);
+      cut();
+      return std::move(pieces_);
+    }
+    cut();
+    FramePieces all{std::make_shared<const std::string>(std::move(begin))};
+    all.insert(all.end(), pieces_.begin(), pieces_.end());
+    return all;
+  }
+
+ private:
+  void cut() {
+    if (!text_.empty()) pieces_.push_back(std::make_shared<const std::string>(std::move(text_)));
+    text_.clear();
+  }
+
+  FramePieces pieces_;
+  std::string text_;  // after the pieces
+  uint64_t size_ = 0;
+};
+
+void put_tensor(PieceWriter& writer, const std::string& name,
+                const std::vector<const Tensors*>& parts) {
+  const Tensor& first = parts.front()->at(name);
+  std::vector<int64_t> shape = first.shape;
+  uint64_t size = 0;
+  if (parts.size() > 1) shape.front() = 0;
+  for (const Tensors* part : parts) {
+    const Tensor& tensor = part->at(name);
+    if (parts.size() > 1) shape.front() += tensor.shape.front();
+    size += tensor.data->size();
+  }
+  std::string dimensions, head, message;
+  for (int64_t extent : shape) put_varint(dimensions, static_cast<uint64_t>(extent));
+  put_text(head, kName, name);
+  put_text(head, kType, dtype_name(first.dtype));
+  put_text(head, kShape, dimensions);
+  put_length(head, kData, size);
+  put_length(message, kTensors, head.size() + size);
+  writer.add(message);
+  writer.add(head);
+  for (const Tensors* part : parts) writer.add(part->at(name).data);
+}
+
+// ---- Reading
+
+/// One field of a message.
+struct WireField {
+  uint32_t number = 0;
+  uint64_t value = 0;           // of kind 0
+  std::string_view bytes = {};  // of kind 2
+  bool has_bytes = false;
+};
+
+class MessageReader {
+ public:
+  explicit MessageReader(std::string_view rest) : rest_(rest) {}
+  bool is_at_end() const { return rest_.empty(); }
+  /// False if what follows is no field of these two kinds.
+  bool next(WireField& field) {
+    uint64_t tag = 0;
+    if (!varint(tag) || tag > std::numeric_limits<uint32_t>::max()) return false;
+    field = {.number = static_cast<uint32_t>(tag >> 3), .has_bytes = (tag & 7) == 2};
+    if ((tag & 7) == 0) return varint(field.value);
+    uint64_t length = 0;
+    if (!field.has_bytes || !varint(length) || length > rest_.size()) return false;
+    field.bytes = rest_.substr(0, length);
+    rest_.remove_prefix(length);
+    return true;
+  }
+  bool varint(uint64_t& value) {
+    value = 0;
+    for (unsigned shift = 0; shift < 64 && !rest_.empty(); shift += 7) {
+      auto byte = static_cast<unsigned char>(rest_.front());
+      rest_.remove_prefix(1);
+      if (shift == 63 && byte > 1) return false;  // more than 64 bits
+      value |= uint64_t{byte & 0x7fu} << shift;
+      if ((byte & 0x80) == 0) return true;
+    }
+    return false;
+  }
+
+ private:
+  std::string_view rest_;
+};
+
+Error malformed(const std::string& what) {
+  return {ErrorKind::internal, "malformed message: " + what};
+}
+
+/// Whether the data has as many bytes as shape and type say.
+bool has_its_size(const Tensor& tensor) {
+  uint64_t size = dtype_size(tensor.dtype);
+  for (int64_t extent : tensor.shape)
+    if (extent < 0 || __builtin_mul_overflow(size, static_cast<uint64_t>(extent), &size))
+      return false;
+  return size == tensor.data->size();
+}
+
+bool read_shape(const WireField& field, std::vector<int64_t>& shape) {
+  if (!field.has_bytes) {  // one of a list that is not packed
+    shape.push_back(static_cast<int64_t>(field.value));
+    return shape.size() <= kDimensionsMax;
+  }
+  MessageReader reader(field.bytes);
+  while (!reader.is_at_end()) {
+    uint64_t extent = 0;
+    if (!reader.varint(extent)) return false;
+    shape.push_back(static_cast<int64_t>(extent));
+    if (shape.size() > kDimensionsMax) return false;
+  }
+  return true;
+}
+
+Status read_tensor(const Bytes& frame, std::string_view message, Tensors& tensors) {
+  MessageReader reader(message);
+  WireField field;
+  std::string name;
+  Tensor tensor;
+  bool has_type = false;
+  std::string_view data;
+  while (!reader.is_at_end()) {
+    if (!reader.next(field)) return malformed("a field of a tensor");
+    if (field.number == kShape) {
+      if (!read_shape(field, tensor.shape)) return malformed("the shape of a tensor");
+      continue;
+    }
+    if (!field.has_bytes) continue;
+    if (field.number == kName) name = field.bytes;
+    if (field.number == kType) has_type = parse_dtype(field.bytes, tensor.dtype);
+    if (field.number == kData) data = field.bytes;
+  }
+  if (!has_type) return malformed("the type of a tensor");
+  tensor.data = Bytes(data, frame.keep());
+  if (!has_its_size(tensor)) return malformed("a tensor has another size than its shape says");
+  if (!tensors.emplace(std::move(name), std::move(tensor)).second)
+    return malformed("two tensors have the same name");
+  return {};
+}
+
+/// The bytes of the one message of a frame, if it is that field of the `oneof`.
+std::optional<std::string_view> message_of(const Bytes& frame, uint32_t number) {
+  MessageReader reader(*frame);
+  WireField field;
+  bool is_it =
+      reader.next(field) && field.number == number && field.has_bytes && reader.is_at_end();
+  if (!is_it) return std::nullopt;
+  return field.bytes;
+}
+
+struct TensorMessage {
+  uint64_t id = 0, error = 0;
+  Tensors tensors;
+  std::string message;
+};
+
+Result<TensorMessage> read_message(const Bytes& frame, std::string_view bytes) {
+  TensorMessage read;
+  MessageReader reader(bytes);
+  WireField field;
+  while (!reader.is_at_end()) {
+    if (!reader.next(field)) return malformed("a field of a batch");
+    if (field.number == kId && !field.has_bytes) read.id = field.value;
+    if (field.number == kTensors && field.has_bytes)
+      FLOW_TRY(read_tensor(frame, field.bytes, read.tensors));
+    if (field.number == kError && !field.has_bytes) read.error = field.value;
+    if (field.number == kMessage && field.has_bytes) read.message = field.bytes;
+  }
+  return read;
+}
+
+}  // namespace
+
+FramePieces batch_frame(uint64_t id, const std::vector<const Tensors*>& parts) {
+  PieceWriter writer;
+  for (const auto& [name, tensor] : *parts.front()) put_tensor(writer, name, parts);
+  std::string head;
+  put_number(head, kId, id);
+  return writer.take(kBatch, head);
+}
+
+FramePieces outcome_frame(uint64_t id, const Result<Tensors>& outputs) {
+  PieceWriter writer;
+  std::string head;
+  put_number(head, kId, id);
+  if (outputs.ok()) {
+    for (const auto& [name, tensor] : *outputs) put_tensor(writer, name, {&*outputs});
+  } else {
+    bool is_clients = outputs.error().kind == ErrorKind::user;
+    put_number(head, kError, is_clients ? kRequestWrong : kServiceFailed);
+    put_text(head, kMessage, outputs.error().message);
+  }
+  return writer.take(kDone, head);
+}
+
+Result<std::optional<BatchMessage>> parse_batch(const Bytes& frame) {
+  auto bytes = message_of(frame, kBatch);
+  if (!bytes) return std::optional<BatchMessage>();
+  auto read = read_message(frame, *bytes);
+  FLOW_TRY(read);
+  return std::optional<BatchMessage>(BatchMessage{read->id, std::move(read->tensors)});
+}
+
+Result<std::optional<OutcomeMessage>> parse_outcome(const Bytes& frame) {
+  auto bytes = message_of(frame, kDone);
+  if (!bytes) return std::optional<OutcomeMessage>();
+  auto read = read_message(frame, *bytes);
+  FLOW_TRY(read);
+  if (read->error == 0)
+    return std::optional<OutcomeMessage>(OutcomeMessage{read->id, std::move(read->tensors)});
+  ErrorKind kind = read->error == kRequestWrong ? ErrorKind::user : ErrorKind::task;
+  return std::optional<OutcomeMessage>(
+      OutcomeMessage{read->id, Error{kind, std::move(read->message)}});
+}
+
+}  // namespace flow

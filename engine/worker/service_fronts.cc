@@ -1,0 +1,127 @@
+#include "engine/worker/service_fronts.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "engine/base/engine_thread.hpp"
+#include "engine/base/failpoint.hpp"
+#include "engine/protocol/front_client.hpp"
+
+namespace flow {
+
+namespace {
+
+constexpr int kAttempts = 3;
+constexpr std::chrono::milliseconds kPause{200};
+
+}  // namespace
+
+Status shift_traffic(const std::string& folder, const core::ShiftTraffic& traffic) {
+  front::Traffic weights;
+  front::Weight& own = *weights.add_weights();
+  own.set_version(traffic.run);
+  own.set_percent(traffic.percent);
+  if (!traffic.previous.empty()) {
+    front::Weight& before = *weights.add_weights();
+    before.set_version(traffic.previous);
+    before.set_percent(100 - traffic.percent);
+  }
+  // A version that is gone cannot be measured: the front would refuse the weights too.
+  bool is_measured = traffic.percent > 0 && !traffic.previous.empty();
+  if (is_measured) weights.set_measured(traffic.run);
+  auto client = FrontClient::connect(folder);
+  FLOW_TRY(client);
+  return client->set_traffic(weights);
+}
+
+Status measure_traffic(const std::string& folder, const core::ShiftTraffic& traffic,
+                       uint32_t requests_min, core::TrafficMeasured& sum) {
+  auto client = FrontClient::connect(folder);
+  FLOW_TRY(client);
+  front::StatusRequest request;
+  request.set_warm_up(traffic.run);
+  request.set_requests(requests_min);
+  auto status = client->status(request);
+  FLOW_TRY(status);
+  const auto& versions = status->versions();
+  auto own = std::ranges::find_if(versions, [&](const front::VersionStatus& version) {
+    return version.version() == traffic.run && version.percent() == traffic.percent;
+  });
+  if (own == versions.end()) return shift_traffic(folder, traffic);
+  sum.requests += own->step_requests();
+  sum.errors += own->step_errors();
+  sum.p50_us = std::max(sum.p50_us, own->step_p50_us());
+  sum.p99_us = std::max(sum.p99_us, own->step_p99_us());
+  return {};
+}
+
+void ServiceFronts::give(FrontOrder order) {
+  std::lock_guard lock(mutex_);
+  if (has_quit_) return;
+  orders_.push_back(std::move(order));
+  changed_.notify_one();
+  if (!thread_.joinable()) thread_ = engine_thread([this] { carry_out_orders(); });
+}
+
+void ServiceFronts::quit() {
+  {
+    std::lock_guard lock(mutex_);
+    has_quit_ = true;
+    changed_.notify_one();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void ServiceFronts::carry_out_orders() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return has_quit_ || !orders_.empty(); });
+    if (has_quit_) return;
+    FrontOrder order = std::move(orders_.front());
+    orders_.pop_front();
+    lock.unlock();
+    core::Event answer = answer_of(order);
+    lock.lock();
+    bool is_replaced = std::ranges::any_of(
+        orders_, [&](const FrontOrder& later) { return later.traffic.run == order.traffic.run; });
+    if (is_replaced || has_quit_) continue;
+    lock.unlock();
+    post_(std::move(answer));
+    lock.lock();
+  }
+}
+
+core::Event ServiceFronts::answer_of(const FrontOrder& order) {
+  const core::ShiftTraffic& traffic = order.traffic;
+  Status done;
+  if (!order.measures) {
+    failpoint("traffic-before-shift");
+    for (const std::string& folder : order.folders) {
+      Status told = try_some_times([&] { return shift_traffic(folder, traffic); });
+      if (!told.ok()) done = told;  // the others are told nevertheless
+    }
+    failpoint("traffic-after-shift");
+    return core::TrafficShifted{traffic.run, traffic.step, done.ok() ? "" : done.error().message};
+  }
+  core::TrafficMeasured sum{traffic.run, traffic.step};
+  for (const std::string& folder : order.folders) {
+    Status asked =
+        try_some_times([&] { return measure_traffic(folder, traffic, order.requests_min, sum); });
+    if (!asked.ok()) sum.error = asked.error().message;
+  }
+  return sum;
+}
+
+Status ServiceFronts::try_some_times(const std::function<Status()>& attempt) {
+  Status last = attempt();
+  for (int i = 1; i < kAttempts && !last.ok(); i++) {
+    std::unique_lock lock(mutex_);
+    if (changed_.wait_for(lock, kPause, [this] { return has_quit_; })) return last;
+    lock.unlock();
+    last = attempt();
+  }
+  return last;
+}
+
+}  // namespace flow

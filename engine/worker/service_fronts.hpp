@@ -1,0 +1,67 @@
+// Divides the traffic of a served name between two versions, at the fronts of its services.
+#pragma once
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/core/types.hpp"
+#include "flow/result.hpp"
+
+namespace flow {
+
+/// What the fronts of a run's services are told or asked in a step of its rollover.
+struct FrontOrder {
+  core::ShiftTraffic traffic;
+  bool measures = false;             // asks instead; `traffic` is what they have been told
+  std::vector<std::string> folders;  // of the fronts
+  uint32_t requests_min = 0;         // of a measured step; warm-up requests complete them
+};
+
+/// The engine's way to the fronts.
+class FrontControl {
+ public:
+  virtual ~FrontControl() = default;
+  /// Does not block. Answered by TrafficShifted or TrafficMeasured, unless a later order of the run
+  /// replaces it.
+  virtual void give(FrontOrder order) = 0;
+  /// No answer is posted after it.
+  virtual void quit() {}
+};
+
+/// Carries out orders one after the other, on a thread that the first one starts.
+class ServiceFronts final : public FrontControl {
+ public:
+  using Post = std::function<void(core::Event)>;
+  explicit ServiceFronts(Post post) : post_(std::move(post)) {}
+  ~ServiceFronts() override { quit(); }
+
+  void give(FrontOrder order) override;
+  void quit() override;
+
+ private:
+  void carry_out_orders();
+  core::Event answer_of(const FrontOrder& order);
+  Status try_some_times(const std::function<Status()>& attempt);
+
+  const Post post_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<FrontOrder> orders_;
+  bool has_quit_ = false;
+  std::thread thread_;
+};
+
+/// Tells the front in this folder the weights of both versions. Blocks.
+Status shift_traffic(const std::string& folder, const core::ShiftTraffic& traffic);
+/// Adds to `sum` what the front in this folder counted. A front that has other weights, because it
+/// is new, is told `traffic` and counts from now on. If there were fewer than `requests_min`
+/// requests, the front sends warm-up requests, which the next measure counts.
+Status measure_traffic(const std::string& folder, const core::ShiftTraffic& traffic,
+                       uint32_t requests_min, core::TrafficMeasured& sum);
+
+}  // namespace flow

@@ -1,0 +1,181 @@
+// Services: their fronts, and executors that serve without an engine and are taken over.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+
+#include "engine/base/clock.hpp"
+#include "engine/base/log.hpp"
+#include "engine/base/unix_socket.hpp"
+#include "engine/worker/leftovers.hpp"
+#include "engine/worker/local_worker.hpp"
+
+namespace flow {
+
+namespace {
+
+constexpr int64_t kStartDelayUsMin = 50'000, kStartDelayUsMax = 1'000'000;
+constexpr int64_t kHealthyUs = 5'000'000;  // a front that ran so long is started again at once
+
+/// Sends one byte with the descriptor.
+bool send_descriptor(int connection, int descriptor) {
+  char byte = 0;
+  iovec part{&byte, 1};
+  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = space;
+  message.msg_controllen = sizeof space;
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(int));
+  std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
+  return ::sendmsg(connection, &message, MSG_NOSIGNAL) == 1;
+}
+
+}  // namespace
+
+// ---- executors that serve
+
+std::optional<ExecutorProcess> LocalWorker::take_over(const ReplicaRecord& replica) const {
+  auto connected = connect_unix(replica_socket_path(replica.front, replica.pid));
+  if (!connected.ok()) return std::nullopt;
+  ExecutorProcess process;
+  process.pid = replica.pid;
+  process.wire = *connected;
+  process.pidfd = static_cast<int>(::syscall(SYS_pidfd_open, replica.pid, 0));
+  int errors[2] = {-1, -1};
+  bool ok = process.pidfd >= 0 && peer_of(process.wire) == replica.pid &&
+            ::pipe2(errors, O_CLOEXEC) == 0 && send_descriptor(process.wire, errors[1]);
+  if (errors[1] >= 0) ::close(errors[1]);
+  process.errors = errors[0];
+  if (ok) {
+    int buffer = 1 << 20;
+    ::setsockopt(process.wire, SOL_SOCKET, SO_SNDBUF, &buffer, sizeof buffer);
+    ::fcntl(process.wire, F_SETFL, O_NONBLOCK);
+    ::fcntl(process.errors, F_SETFL, O_NONBLOCK);
+    return process;
+  }
+  for (int descriptor : {process.wire, process.errors, process.pidfd})
+    if (descriptor >= 0) ::close(descriptor);
+  return std::nullopt;
+}
+
+void LocalWorker::kill_replica(const ReplicaRecord& replica) {
+  std::string cgroup = recorded_cgroup(options_.state_dir, state_id_, replica.slot);
+  kill_leftovers_of(options_.state_dir, replica.pid, slot_mark(state_id_, replica.slot), cgroup);
+  forget_slot(options_.state_dir, replica.pid, replica.slot, cgroup);
+}
+
+void LocalWorker::kill_replicas_on(const std::vector<std::string>& gpus) {
+  std::erase_if(replicas_, [&](const ReplicaRecord& replica) {
+    bool is_shared = std::ranges::any_of(replica.gpus, [&](const std::string& uuid) {
+      return std::ranges::find(gpus, uuid) != gpus.end();
+    });
+    if (is_shared) kill_replica(replica);
+    return is_shared;
+  });
+}
+
+Slot* LocalWorker::adopt(const AttemptOrder& order) {
+  auto found = std::ranges::find_if(replicas_, [&](const ReplicaRecord& replica) {
+    return replica.run == order.id.run && replica.unit == order.id.unit;
+  });
+  if (found == replicas_.end()) return nullptr;
+  ReplicaRecord replica = std::move(*found);
+  replicas_.erase(found);
+  bool fits = replica.key == order.key && replica.gpus == order.gpus &&
+              replica.front == order.front && is_alive(replica);
+  auto process = fits ? take_over(replica) : std::nullopt;
+  if (!process) {
+    kill_replica(replica);
+    return nullptr;
+  }
+  log::info(fmt::format("process {} of an earlier engine goes on serving", replica.pid),
+            {.run = order.id.run, .task = order.task, .attempt = order.id.attempt});
+  Slot& slot = slots_.emplace_back();
+  slot.process = *process;
+  slot.mark = slot_mark(state_id_, replica.slot);
+  slot.name = std::move(replica.slot);
+  slot.gpus = std::move(replica.gpus);
+  std::string cgroup = recorded_cgroup(options_.state_dir, state_id_, slot.name);
+  if (!cgroup.empty()) slot.cgroup = Cgroup(cgroup, cgroups_.is_v2(), cgroups_.has_memory());
+  slot.has_limit = order.resources.memory_bytes > 0 && slot.cgroup.has_memory();
+  slot.oom_kills = slot.cgroup.has_memory() ? slot.cgroup.oom_kills() : 0;
+  slot.is_adopted = slot.is_unanswered = true;
+  watch(slot.process.wire, &slot, slot.wire_events);
+  watch(slot.process.errors, &slot, slot.error_events);
+  return &slot;
+}
+
+// ---- fronts
+
+// The engine names the folder in its own state, and a worker on another machine has another one.
+std::string LocalWorker::own_front(const AttemptOrder& order) const {
+  return fmt::format("{}/fronts/{}", options_.state_dir,
+                     std::filesystem::path(order.front).filename().string());
+}
+
+Status LocalWorker::start_front(Front& front) {
+  auto process =
+      find_or_start_front(front_program(options_.executor), front.folder, front.lease_ms);
+  FLOW_TRY(process);
+  front.process = *process;
+  front.started_us = monotonic_us();
+  watch(front.process.pidfd, &front, EPOLLIN);
+  return {};
+}
+
+Status LocalWorker::ensure_front(const AttemptOrder& order) {
+  auto found = std::ranges::find_if(
+      fronts_, [&](const Front& front) { return front.folder == order.front; });
+  if (found == fronts_.end()) {
+    fronts_.emplace_back().folder = order.front;
+    found = std::prev(fronts_.end());
+  }
+  found->lease_ms = order.front_lease_ms;
+  if (found->process.pidfd >= 0) return {};
+  Status started = start_front(*found);
+  if (!started.ok()) fronts_.erase(found);
+  return started;
+}
+
+bool LocalWorker::is_needed(const Front& front) const {
+  return std::ranges::any_of(slots_, [&](const Slot& slot) {
+    return slot.ending_since_us == 0 && !slot.queue.empty() && !slot.queue.front().stopped &&
+           slot.queue.front().order.front == front.folder;
+  });
+}
+
+void LocalWorker::note_front_end(Front& front) {
+  ::close(front.process.pidfd);  // and so it is not watched any more
+  front.process = {};
+  int64_t now = monotonic_us();
+  bool was_healthy = now - front.started_us > kHealthyUs;
+  front.delay_us =
+      was_healthy ? 0 : std::clamp(front.delay_us * 2, kStartDelayUsMin, kStartDelayUsMax);
+  front.next_start_us = now + front.delay_us;
+}
+
+void LocalWorker::restart_fronts() {
+  std::erase_if(fronts_, [&](Front& front) {
+    if (front.process.pidfd >= 0) return false;
+    if (!is_needed(front)) return true;
+    if (monotonic_us() < front.next_start_us) return false;
+    Status started = start_front(front);
+    if (started.ok()) return false;
+    log::warning("the front of a service cannot start again", {.detail = started.error().message});
+    front.delay_us = kStartDelayUsMax;
+    front.next_start_us = monotonic_us() + front.delay_us;
+    return false;
+  });
+}
+
+}  // namespace flow

@@ -1,0 +1,298 @@
+#!/usr/bin/env python3
+"""The verbs of services: a run that goes on in the background or at a head, its end by another process, and new runs
+that serve the services of earlier ones.
+
+usage: services.py --flow BIN [TEST...]
+"""
+import fcntl
+import json
+import os
+import signal
+import sys
+import urllib.request
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "state"))
+from place import HOLD, Place, main, unused_port  # noqa: E402
+
+# The service answers x times the number that `factor` computes.
+SCRIPT = r'''
+local flow = require "flow"
+local factor = flow.task("factor", function(ctx, n) return n end)
+local scale = flow.service("scale", { port = 0 }, function(ctx, by)
+  return { predict = function(inputs) return { y = inputs.x * by } end }
+end)
+return flow.pipeline("scaled", { by = flow.param.int { default = 2 } }, function(p) return scale(factor(p.by)) end)
+'''
+BODY = json.dumps({"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [4]}]}).encode()
+
+
+def infer(url):
+    with urllib.request.urlopen(url + "/v2/models/scale/infer", BODY, timeout=60) as answer:
+        return json.load(answer)["outputs"][0]["data"]
+
+
+class Services(Place):
+    def setUp(self):
+        super().setUp()
+        self.write("pipeline.lua", SCRIPT)
+
+    def clean(self):
+        # Processes in the background end with their runs.
+        for run in self.active():
+            self.flow("stop", run, "--grace", "1s")
+        super().clean()
+
+    def active(self):
+        return [run["run"] for run in self.runs() if run["status"] in ("running", "serving", "waiting")]
+
+    def is_free(self):
+        with open(os.path.join(self.state, "lock")) as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                return False
+            return True
+
+    def detached(self, *words, **env):
+        """The object that a command with --detach prints."""
+        (line,) = self.good(*words, "--detach", "--json", **env).lines()
+        return line
+
+    def test_a_detached_run_serves_after_its_command_has_ended_until_it_is_stopped(self):
+        left = self.detached("run", ".")
+        self.assertEqual(left["pipeline"], "scaled")
+        self.assertEqual([each["service"] for each in left["services"]], ["scale"])
+        self.assertEqual(infer(left["services"][0]["url"]), [8])
+        self.assertEqual(left["log"], os.path.join(self.state, "detached.log"))
+        # It is in a session of its own, without a terminal.
+        with open("/proc/%d/stat" % left["pid"]) as file:
+            fields = file.read().rsplit(")", 1)[1].split()
+        self.assertNotEqual(int(fields[3]), os.getsid(0))
+        self.assertEqual(int(fields[4]), 0)
+        shown = self.show(left["run"])
+        self.assertEqual(shown["status"], "serving")
+        (service,) = shown["services"]
+        self.assertEqual({name: service[name] for name in ("service", "version", "url")},
+                         {"service": "scale", "version": left["run"], "url": left["services"][0]["url"]})
+        self.assertEqual([(each["name"], each["status"]) for each in service["replicas"]], [("scale", "ready")])
+        self.assertEqual([each.get("services") for each in self.runs()], [[service]])
+
+        stopped = self.good("stop", left["run"])
+        self.assertEqual(stopped.out, "stopped %s: succeeded\n" % left["run"])
+        self.assertEqual(self.show(left["run"])["status"], "succeeded")
+        self.assertNotIn("services", self.show(left["run"]))
+        self.until("the state is free", self.is_free)
+        self.assertIn('"event":"serving"', self.read(".flow/detached.log"))
+
+    def test_the_text_of_a_detached_run_names_its_process_its_log_and_its_end(self):
+        done = self.good("run", ".", "--name", "prod", "--detach")
+        first, second, third = done.out.splitlines()
+        run = first.split()[1]
+        self.assertEqual(first, "run %s of scaled" % run)
+        self.assertRegex(second, r"^scale serves at http://127\.0\.0\.1:\d+$")
+        self.assertRegex(third, r"^it goes on in the background \(process \d+, log .*/\.flow/detached\.log\); "
+                                r"`flow stop %s` ends it$" % run)
+        self.assertEqual(self.good("stop", "prod", "--json").lines(), [{"run": run, "status": "succeeded"}])
+
+    def test_a_hang_up_does_not_end_a_detached_run(self):
+        left = self.detached("run", ".", "--name", "prod")
+        with open("/proc/%d/stat" % left["pid"]) as file:
+            group = int(file.read().rsplit(")", 1)[1].split()[2])
+        self.assertNotEqual(group, os.getpgrp())  # which a closed terminal signals
+        self.assertEqual(infer(left["services"][0]["url"]), [8])
+        self.good("stop", "prod")
+
+    def test_a_detached_run_that_fails_before_it_serves_is_an_error_with_its_exit_code(self):
+        self.write("pipeline.lua", SCRIPT.replace("return n end", 'error("no factor") end'))
+        done = self.flow("run", ".", "--detach")
+        self.exits(1, done, "`factor` failed", "no factor")
+        self.assertEqual(self.show()["status"], "failed")
+        self.until("the state is free", self.is_free)
+        self.exits(2, self.flow("run", "missing.lua", "--detach"), "there is no script `missing.lua`")
+        self.write("wrong.lua", "return 3")
+        done = self.exits(2, self.flow("run", "wrong.lua", "--detach"), "wrong.lua")
+        self.assertEqual(done.err.count("error:"), 1, done)
+
+    def test_a_detached_run_without_services_is_left_at_once(self):
+        self.write("pipeline.lua", HOLD + '''
+return flow.pipeline("held", {}, function() return hold("%s", "a") end)''' % self.path("gate"))
+        left = self.detached("run", ".")
+        self.assertEqual(left["services"], [])
+        self.until_holds("a")
+        self.assertEqual(self.show(left["run"])["status"], "running")
+        self.open("gate")
+        self.until("it succeeds", lambda: self.show(left["run"])["status"] == "succeeded")
+
+    def test_a_run_with_open_tasks_is_interrupted_by_a_stop(self):
+        self.write("pipeline.lua", HOLD + '''
+return flow.pipeline("held", {}, function() return hold("%s", "a") end)''' % self.path("gate"))
+        run = self.start("run", ".", "--name", "held")
+        self.until_holds("a")
+        stopped = self.start("stop", "held", "--json", "--grace", "0s")
+        (line,) = self.exits(0, self.end(stopped)).lines()
+        self.assertEqual(line["status"], "interrupted")
+        self.exits(3, self.end(run))
+        self.exits(2, self.flow("stop", "held"), "can't be stopped: it is interrupted", "flow resume " + line["run"])
+        self.open("gate")
+        self.good("resume", line["run"])
+        self.exits(2, self.flow("stop", "held"), "can't be stopped: it has succeeded")
+        self.exits(2, self.flow("stop", "hold"), "there is no run `hold` (did you mean `held`?)")
+
+    def test_a_run_is_served_again_from_its_plan_and_the_cache(self):
+        first = self.detached("run", ".", "--name", "one", "--param", "by=3")
+        self.good("stop", "one")
+        self.write("pipeline.lua", "this is not what was served")
+        again = self.detached("serve", "one")
+        self.assertEqual(again["name"], "one")
+        self.assertNotEqual(again["run"], first["run"])
+        self.assertEqual(infer(again["services"][0]["url"]), [12])
+        shown = self.show(again["run"])
+        self.assertEqual((shown["params"], shown["counts"]["cached"]), ({"by": 3}, 1))
+        self.good("stop", "one")
+
+        other = self.detached("deploy", first["run"], "--name", "two")
+        self.assertEqual(other["name"], "two")
+        self.assertEqual(infer(other["services"][0]["url"]), [12])
+        self.good("stop", "two")
+        self.exits(2, self.flow("rollback", "two"), "no run with the name `two` serves")
+        self.exits(2, self.flow("serve", "three"), "there is no run `three`")
+
+    def test_a_rollback_serves_the_version_before(self):
+        first = self.detached("run", ".", "--name", "prod", "--param", "by=3")
+        self.good("stop", "prod")
+        second = self.detached("run", ".", "--name", "prod", "--param", "by=5")
+        self.assertEqual(infer(second["services"][0]["url"]), [20])
+        back = self.detached("rollback", "prod")
+        self.assertEqual((back["name"], self.show(back["run"])["params"]), ("prod", {"by": 3}))
+        self.assertNotIn(back["run"], (first["run"], second["run"]))
+        # It has taken over the listener and all traffic.
+        self.assertEqual(back["services"], second["services"])
+        self.assertEqual(infer(back["services"][0]["url"]), [12])
+        self.until("the other version has ended", lambda: self.show(second["run"])["status"] == "succeeded")
+        self.assertEqual(self.good("stop", "prod", "--json").lines(), [{"run": back["run"], "status": "succeeded"}])
+
+    def test_the_services_of_all_runs_are_listed_with_their_traffic_and_replicas(self):
+        self.assertEqual(self.good("services").out, "")
+        left = self.detached("run", ".", "--name", "prod")
+        url = left["services"][0]["url"]
+        for _ in range(5):
+            self.assertEqual(infer(url), [8])
+        (service,) = self.good("services", "--json").lines()
+        (replica,) = service.pop("replicas")
+        for varying in ("requests_per_second", "p50_ms", "p99_ms"):
+            self.assertGreater(service.pop(varying), 0)
+        self.assertEqual(service, {
+            "name": "prod", "service": "scale", "version": left["run"], "status": "serving", "url": url, "ready": True,
+            "draining": False, "percent": 100, "requests": 5, "errors": 0, "queued": 0, "running": 0})
+        self.assertTrue(os.path.exists("/proc/%d" % replica.pop("pid")))
+        self.assertEqual(replica, {"name": "scale", "status": "ready", "worker": "local", "gpus": []})
+        first, second = self.good("services").out.splitlines()
+        self.assertRegex(first, r"^prod/scale  %s  %s  1/1 replica  100%%  [0-9.]+/s  p50 .*ms, p99 .*ms, ready$" % (left["run"], url))
+        self.assertRegex(second, r"^    scale  ready  process \d+  local$")
+        self.good("stop", "prod")
+        self.assertEqual(self.good("services", "--json").out, "")
+
+    def test_each_replica_of_a_service_is_listed(self):
+        self.write("pipeline.lua", SCRIPT.replace("port = 0", "port = 0, replicas = 2"))
+        left = self.detached("run", ".", "--name", "prod")
+        self.assertEqual(len(left["services"]), 1)
+
+        def replicas():
+            (service,) = self.good("services", "--json").lines()
+            return [(each["name"], each["status"]) for each in service["replicas"] if each["pid"]]
+        self.until("both are ready", lambda: replicas() == [("scale[0]", "ready"), ("scale[1]", "ready")])
+        self.assertEqual(len(self.show("prod")["services"][0]["replicas"]), 2)
+        self.assertIn("2/2 replicas", self.good("services").out)
+        self.good("stop", "prod")
+
+    def test_a_service_outlives_a_killed_process_for_its_lease(self):
+        left = self.detached("run", ".", "--name", "prod", "--front-lease", "10m")
+        url = left["services"][0]["url"]
+        before = self.good("services", "--json").lines()[0]["replicas"][0]["pid"]
+        os.kill(left["pid"], signal.SIGKILL)
+        self.until("the state is free", self.is_free)
+        self.assertEqual(infer(url), [8])
+        (service,) = self.good("services", "--json").lines()
+        self.assertEqual((service["status"], service["url"], service["replicas"][0]["pid"]), ("interrupted", url, before))
+        again = self.detached("resume", "prod")
+        self.assertEqual((again["run"], again["services"]), (left["run"], left["services"]))
+        self.assertEqual(infer(url), [8])
+        self.assertEqual(self.good("services", "--json").lines()[0]["replicas"][0]["pid"], before)
+        self.good("stop", "prod")
+
+    def test_a_service_ends_with_its_lease(self):
+        left = self.detached("run", ".", "--name", "prod", "--front-lease", "100ms")
+        os.kill(left["pid"], signal.SIGKILL)
+
+        def is_refused():
+            try:
+                infer(left["services"][0]["url"])
+            except OSError:
+                return True
+            return False
+        self.until("nothing serves any more", is_refused)
+        self.until("nothing is listed any more", lambda: self.good("services", "--json").out == "")
+
+    def test_the_first_version_of_a_name_has_none_before_it(self):
+        left = self.detached("run", ".", "--name", "prod")
+        self.exits(2, self.flow("rollback", "prod"), "there is no version of `prod` before the run " + left["run"])
+        self.good("stop", "prod")
+
+    def test_a_task_that_is_not_in_the_cache_is_named_and_nothing_is_served(self):
+        self.write("pipeline.lua", SCRIPT.replace('"factor", function', '"factor", { cache = false }, function'))
+        left = self.detached("run", ".", "--name", "prod")
+        self.good("stop", "prod")
+        for words in (["serve", "prod"], ["deploy", left["run"], "--name", "other"], ["serve", "prod", "--detach"]):
+            self.exits(2, self.flow(*words), "only the services of the run %s may run" % left["run"],
+                       "the cache does not have 1 of its tasks:\n  `factor`: cache = false")
+        self.assertEqual(len(self.runs()), 1)
+
+        self.write("pipeline.lua", 'local flow = require "flow"\nreturn flow.pipeline("plain", {}, function() return 1 end)')
+        self.good("run", ".", "--name", "plain")
+        self.exits(2, self.flow("serve", "plain"), "has no service that could be served")
+
+    def test_a_client_of_a_head_leaves_its_run_there(self):
+        head = self.start("head", "--listen", "127.0.0.1:%d" % unused_port(), "--jobs", "2")
+        self.until("the head listens", lambda: os.path.exists(os.path.join(self.state, "socket")))
+        left = self.detached("run", ".", "--name", "prod")
+        self.assertEqual((left["pid"], left["log"]), (None, None))
+        self.assertEqual(infer(left["services"][0]["url"]), [8])
+        self.assertEqual(self.show("prod")["status"], "serving")
+        self.exits(2, self.flow("run", ".", "--detach", "--out", "copy"), "leave --out out")
+        self.assertEqual(self.good("stop", "prod").out, "stopped %s: succeeded\n" % left["run"])
+        head.send_signal(signal.SIGINT)
+        self.exits(0, self.end(head))
+
+    def test_a_detached_run_beside_another_flow_survives_it(self):
+        self.write("hold.lua", HOLD + '''
+return flow.pipeline("held", {}, function() return hold("%s", "a") end)''' % self.path("gate"))
+        writer = self.start("run", "hold.lua")
+        self.until_holds("a")
+        left = self.detached("run", ".", "--name", "prod")
+        self.assertEqual(infer(left["services"][0]["url"]), [8])
+        self.kill(writer)
+
+        def serves():
+            services = self.show("prod").get("services", [])
+            return services and services[0]["url"]
+        self.until("the process in the background has taken the state over",
+                   lambda: not self.is_free() and self.show("prod")["status"] == "serving" and serves())
+        self.assertEqual(infer(self.show("prod")["services"][0]["url"]), [8])
+        self.good("stop", "prod")
+
+    def test_gc_keeps_the_serving_version_and_the_one_before_it(self):
+        first = self.detached("run", ".", "--name", "prod", "--param", "by=3")
+        self.good("stop", "prod")
+        for number in (5, 6):
+            self.write("plain.lua", 'local flow = require "flow"\nreturn flow.pipeline("plain", {}, function() return %d end)' % number)
+            self.good("run", "plain.lua")
+        now = self.detached("run", ".", "--name", "prod", "--param", "by=4")
+        self.good("gc", "--keep", "0")
+        self.assertEqual([run["run"] for run in self.runs()], [first["run"], now["run"]])
+        self.good("stop", "prod")
+        self.good("gc", "--keep", "0")
+        self.assertEqual(self.runs(), [])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,349 @@
+// A replica's connection to its front, which is a fake.
+#include "engine/executor/replica_link.hpp"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <filesystem>
+#include <future>
+#include <mutex>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "engine/base/temporary_folder.hpp"
+#include "engine/base/unix_socket.hpp"
+#include "engine/protocol/frames.hpp"
+
+using namespace flow;
+
+namespace {
+
+Tensor floats_of(const std::vector<float>& numbers) {
+  Tensor tensor;
+  tensor.shape = {static_cast<int64_t>(numbers.size())};
+  tensor.data = std::make_shared<const std::string>(reinterpret_cast<const char*>(numbers.data()),
+                                                    numbers.size() * sizeof(float));
+  return tensor;
+}
+
+std::vector<float> numbers_of(std::string_view data) {
+  std::vector<float> numbers(data.size() / sizeof(float));
+  std::memcpy(numbers.data(), data.data(), data.size());
+  return numbers;
+}
+
+/// The front's end of a connection.
+class Peer {
+ public:
+  explicit Peer(int descriptor) : descriptor_(descriptor) {}
+  ~Peer() { close(); }
+  Peer(const Peer&) = delete;
+  Peer& operator=(const Peer&) = delete;
+  void close() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+    descriptor_ = -1;
+  }
+
+  front::ToFront receive() {
+    uint32_t size = 0;
+    REQUIRE(read_fully(descriptor_, reinterpret_cast<char*>(&size), sizeof size));
+    std::string bytes(size, '\0');
+    REQUIRE(read_fully(descriptor_, bytes.data(), size));
+    front::ToFront message;
+    REQUIRE(message.ParseFromString(bytes));
+    return message;
+  }
+  void send(const front::FromFront& message) {
+    std::string out;
+    append_frame(out, message);
+    send_bytes(out);
+  }
+  void send_bytes(const std::string& bytes) { REQUIRE(write_fully(descriptor_, bytes)); }
+  /// Answers a Join.
+  front::Join accept_join(const std::string& url = "http://127.0.0.1:1") {
+    front::ToFront message = receive();
+    REQUIRE(message.has_join());
+    front::FromFront answer;
+    answer.mutable_admitted()->set_url(url);
+    send(answer);
+    return message.join();
+  }
+  void send_batch(uint64_t id, const std::vector<float>& x) {
+    front::FromFront message;
+    message.mutable_batch()->set_id(id);
+    front::Tensor& tensor = *message.mutable_batch()->add_inputs();
+    tensor.set_name("x");
+    tensor.set_dtype("f32");
+    tensor.add_shape(static_cast<int64_t>(x.size()));
+    tensor.set_data(std::string(reinterpret_cast<const char*>(x.data()), x.size() * sizeof(float)));
+    send(message);
+  }
+  front::BatchDone receive_done() {
+    front::ToFront message = receive();
+    REQUIRE(message.has_done());
+    return message.done();
+  }
+  /// Returns when the replica has joined.
+  void await_admitted() {
+    accept_join();
+    send_batch(1, {1});
+    receive_done();
+  }
+  void release() {
+    front::FromFront message;
+    message.mutable_released();
+    send(message);
+  }
+
+ private:
+  int descriptor_;
+};
+
+/// A replica that serves on a thread, and the socket of its front.
+class Replica {
+ public:
+  explicit Replica(int64_t connect_ms = 60'000, bool listens = true) : link(options(connect_ms)) {
+    if (listens) listen();
+  }
+  ~Replica() {
+    if (thread_.joinable()) {
+      link.leave(0);
+      thread_.join();
+    }
+    if (listener_ >= 0) ::close(listener_);
+  }
+
+  void listen() {
+    auto listening = listen_unix(**folder_ + "/front.sock");
+    REQUIRE(listening.ok());
+    listener_ = *listening;
+  }
+  /// As after the death of a front.
+  void stop_listening() { ::close(std::exchange(listener_, -1)); }
+  int accept() const { return ::accept(listener_, nullptr, nullptr); }
+  void start() {
+    thread_ = std::thread([this] {
+      Status result = link.join();
+      if (result.ok())
+        result = link.serve(predict, [this] {
+          if (renewed.keys_size() > 0) link.renew(renewed);
+        });
+      ended_.set_value(result);
+    });
+  }
+  Status wait_ended() { return ended_.get_future().get(); }
+  std::vector<std::string> urls() {
+    std::lock_guard lock(mutex_);
+    return urls_;
+  }
+  std::vector<std::string> lines() {
+    std::lock_guard lock(mutex_);
+    return lines_;
+  }
+  const std::string& folder() const { return **folder_; }
+
+ private:
+  ReplicaOptions options(int64_t connect_ms) {
+    auto made = make_temporary_folder();
+    REQUIRE(made.ok());
+    folder_ = *made;
+    ReplicaOptions options;
+    options.folder = *folder_.value();
+    options.connect_ms = connect_ms;
+    options.join.set_version("run-1");
+    options.join.set_replica("digits[0]");
+    options.on_url = [this](const std::string& url) {
+      std::lock_guard lock(mutex_);
+      urls_.push_back(url);
+    };
+    options.log = [this](const std::string& line) {
+      std::lock_guard lock(mutex_);
+      lines_.push_back(line);
+    };
+    return options;
+  }
+
+  std::optional<std::shared_ptr<const std::string>> folder_;
+  std::mutex mutex_;
+  std::vector<std::string> urls_, lines_;
+  int listener_ = -1;
+  std::promise<Status> ended_;
+  std::thread thread_;
+
+ public:
+  ReplicaLink link;
+  front::Join renewed;  // what it joins with after a call of wake()
+  ReplicaLink::Predict predict = [](const Tensors& inputs) -> Result<Tensors> {
+    std::vector<float> numbers = numbers_of(*inputs.at("x").data);
+    if (numbers[0] == 13) return Error{ErrorKind::task, "thirteen is not served"};
+    if (numbers[0] == 14) return user_error("fourteen is wrong");
+    for (float& number : numbers) number *= 2;
+    return Tensors{{"y", floats_of(numbers)}};
+  };
+};
+
+}  // namespace
+
+TEST_CASE("a replica joins its front and answers batches of any size") {
+  Replica replica;
+  replica.start();
+  Peer front(replica.accept());
+  front::Join join = front.accept_join("http://127.0.0.1:8080");
+  CHECK(join.version() == "run-1");
+  CHECK(join.replica() == "digits[0]");
+  uint64_t id = 7;
+  for (size_t size : {1, 100, 16'000, 16'384, 20'000, 3'000'000}) {
+    std::vector<float> x(size);
+    std::iota(x.begin(), x.end(), 20.f);
+    front.send_batch(++id, x);
+    front::BatchDone done = front.receive_done();
+    CHECK(done.id() == id);
+    CHECK(done.error() == 0);
+    REQUIRE(done.outputs_size() == 1);
+    CHECK(done.outputs(0).name() == "y");
+    for (float& number : x) number *= 2;
+    CHECK(numbers_of(done.outputs(0).data()) == x);
+  }
+  CHECK(replica.urls() == std::vector<std::string>{"http://127.0.0.1:8080"});
+}
+
+TEST_CASE("an error of predict is the service's, or the request's") {
+  Replica replica;
+  replica.start();
+  Peer front(replica.accept());
+  front.accept_join();
+  front.send_batch(1, {13});
+  front::BatchDone done = front.receive_done();
+  CHECK(done.error() == 1);
+  CHECK(done.message() == "thirteen is not served");
+  front.send_batch(2, {14});
+  done = front.receive_done();
+  CHECK(done.error() == 2);
+  CHECK(done.message() == "fourteen is wrong");
+}
+
+TEST_CASE("a replica that the front rejects gets its message") {
+  Replica replica;
+  replica.start();
+  Peer front(replica.accept());
+  front.receive();
+  front::FromFront answer;
+  answer.mutable_rejected()->set_message("the port is in use");
+  front.send(answer);
+  Status ended = replica.wait_ended();
+  REQUIRE_FALSE(ended.ok());
+  CHECK(ended.error().kind == ErrorKind::user);
+  CHECK(ended.error().message == "the port is in use");
+  CHECK(replica.urls().empty());
+}
+
+TEST_CASE("a front that does not come is an error, and one that comes late is not") {
+  Replica without(100, false);
+  without.start();
+  Status ended = without.wait_ended();
+  REQUIRE_FALSE(ended.ok());
+  CHECK(ended.error().kind == ErrorKind::environment);
+  CHECK(ended.error().message.find("front.sock") != std::string::npos);
+
+  Replica late(60'000, false);
+  late.start();
+  late.listen();
+  Peer front(late.accept());
+  front.accept_join();
+}
+
+TEST_CASE("a replica that is asked to leave before it has joined does not join") {
+  Replica replica(60'000, false);
+  replica.start();
+  replica.link.leave(1000);
+  Status ended = replica.wait_ended();
+  REQUIRE_FALSE(ended.ok());
+  CHECK(ended.error().kind == ErrorKind::interrupted);
+}
+
+TEST_CASE("after the death of a front the replica joins the next one") {
+  Replica replica;
+  replica.start();
+  {
+    Peer front(replica.accept());
+    front.accept_join("http://127.0.0.1:1");
+    front.send_batch(1, {1});
+    replica.stop_listening();
+  }
+  replica.listen();
+  {
+    Peer front(replica.accept());
+    CHECK(front.accept_join("http://127.0.0.1:1").replica() == "digits[0]");
+    front.send_batch(1, {4});
+    CHECK(numbers_of(front.receive_done().outputs(0).data()) == std::vector<float>{8});
+    front.send_bytes(std::string(4, '\xff'));  // a frame of 4 GiB
+  }
+  Peer front(replica.accept());
+  front.accept_join("http://127.0.0.1:2");
+  front.send_batch(3, {5});
+  front.receive_done();
+  CHECK(replica.urls() == std::vector<std::string>{"http://127.0.0.1:1", "http://127.0.0.1:2"});
+  front.close();
+
+  Peer last(replica.accept());
+  last.receive();
+  front::FromFront answer;
+  answer.mutable_rejected()->set_message("another address");
+  last.send(answer);
+  CHECK(replica.wait_ended().error().message == "another address");
+}
+
+TEST_CASE("a replica whose front ends goes on with the next one, unless it leaves") {
+  Replica replica;
+  replica.start();
+  {
+    Peer front(replica.accept());
+    front.accept_join();
+    front.release();  // it was not asked to leave
+  }
+  Peer front(replica.accept());
+  front.await_admitted();
+  replica.link.leave(5000);
+  CHECK(front.receive().leave().grace_ms() == 5000);
+  front.send_batch(9, {3});
+  CHECK(front.receive_done().id() == 9);
+  front.release();
+  CHECK(replica.wait_ended().ok());
+}
+
+TEST_CASE("a replica waits for its release until its grace is over, or the front is gone") {
+  Replica replica;
+  replica.start();
+  Peer front(replica.accept());
+  front.await_admitted();
+  replica.link.leave(20);
+  CHECK(replica.wait_ended().ok());
+
+  Replica second;
+  second.start();
+  Peer other(second.accept());
+  other.await_admitted();
+  second.link.leave(600'000);
+  other.receive();
+  other.close();
+  CHECK(second.wait_ended().ok());
+}
+
+TEST_CASE("a replica logs what the front says, and gives it new keys") {
+  Replica replica;
+  replica.start();
+  Peer front(replica.accept());
+  front.await_admitted();
+  front::FromFront message;
+  message.mutable_log()->add_lines("request failed: x");
+  front.send(message);
+  replica.renewed.add_keys("second");
+  replica.link.wake();
+  CHECK(front.receive().join().keys(0) == "second");
+  front.send_batch(1, {1});
+  front.receive_done();
+  CHECK(replica.lines() == std::vector<std::string>{"request failed: x"});
+}

@@ -1,0 +1,59 @@
+// Bytes of a ModelInferRequest: they are refused, or become tensors that fit their shapes and are
+// answered; a request that is taken twice is the same.
+#include <algorithm>
+
+#include "engine/serve/grpc/infer_messages.hpp"
+#include "engine/serve/oip_data.hpp"
+
+namespace {
+
+flow::Result<flow::InferRequest> taken(std::string_view bytes) {
+  grpc::Slice slice(bytes.data(), bytes.size());
+  grpc::ByteBuffer buffer(&slice, 1);
+  auto message = flow::read_request(buffer);
+  FLOW_TRY(message);
+  return flow::take_infer_request(*message);
+}
+
+void check(const flow::InferRequest& request) {
+  FLOW_CHECK(!request.inputs.empty() && request.inputs.size() <= flow::kInputsMax);
+  FLOW_CHECK(request.outputs.size() <= flow::kOutputsMax && request.id.size() <= flow::kIdBytesMax);
+  for (const auto& [name, tensor] : request.inputs) {
+    FLOW_CHECK(!name.empty() && request.datatypes.at(name)->dtype == tensor.dtype);
+    FLOW_CHECK(tensor.shape.size() <= flow::kDimensionsMax);
+    bool is_empty = std::ranges::find(tensor.shape, 0) != tensor.shape.end();
+    size_t count = is_empty ? 0 : 1;
+    for (int64_t size : tensor.shape) count *= static_cast<size_t>(size);
+    FLOW_CHECK(tensor.data->size() == count * flow::dtype_size(tensor.dtype));
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  std::string_view bytes(reinterpret_cast<const char*>(data), size);
+  auto request = taken(bytes);
+  if (!request.ok()) {
+    FLOW_CHECK(request.error().kind == flow::ErrorKind::user && !request.error().message.empty());
+    return 0;
+  }
+  check(*request);
+  auto again = taken(bytes);
+  FLOW_CHECK(again.ok() && again->id == request->id &&
+             again->inputs.size() == request->inputs.size());
+  for (const auto& [name, tensor] : request->inputs)
+    FLOW_CHECK(*again->inputs.at(name).data == *tensor.data);
+  auto response = flow::stream_response("model", *request, request->inputs);
+  FLOW_CHECK(response.ok() || response.error().kind == flow::ErrorKind::user);
+  if (!response.ok()) return 0;
+  inference::ModelStreamInferResponse message;
+  std::vector<grpc::Slice> slices;
+  FLOW_CHECK(response->Dump(&slices).ok());
+  std::string sent;
+  for (const grpc::Slice& slice : slices)
+    sent.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  FLOW_CHECK(message.ParseFromString(sent));
+  FLOW_CHECK(message.infer_response().outputs_size() ==
+             message.infer_response().raw_output_contents_size());
+  return 0;
+}

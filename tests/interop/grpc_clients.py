@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""A client of the Open Inference Protocol over gRPC by others uses a server unchanged: tritonclient.
+
+usage: grpc_clients.py --service BIN --build FOLDER
+
+BIN is tests/serve/grpc/service.cc: it adds one to each f32. tritonclient is installed once from PyPI into a folder next
+to the build; exit 77 if that fails.
+"""
+import argparse
+import os
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "fetch"))
+from python_packages import python_with  # noqa: E402
+
+SKIP = 77
+LIMIT_S = 120
+
+TRITON = r'''
+import queue
+import sys
+import numpy
+import tritonclient.grpc as grpc
+from tritonclient.utils import InferenceServerException, triton_to_np_dtype
+
+KEY = {"authorization": "Bearer secret"}
+client = grpc.InferenceServerClient("127.0.0.1:" + sys.argv[1])
+assert client.is_server_live() and client.is_server_ready() and client.is_model_ready("adder")
+server = client.get_server_metadata(headers=KEY)
+assert server.name == "flow" and "statistics" in server.extensions
+metadata = client.get_model_metadata("adder", headers=KEY)
+assert [(x.name, x.datatype, list(x.shape)) for x in metadata.inputs] == [("x", "FP32", [-1, 2])]
+config = client.get_model_config("adder", headers=KEY, as_json=True)["config"]
+assert config["input"] == [{"name": "x", "data_type": "TYPE_FP32", "dims": ["2"]}] and config["max_batch_size"] == 8, config
+index = client.get_model_repository_index(headers=KEY)
+assert [(m.name, m.version, m.state) for m in index.models] == [("adder", "1", "READY")]
+statistics = client.get_inference_statistics("adder", headers=KEY)
+assert statistics.model_stats[0].inference_stats.success.ns == 1000
+
+
+def given(array, datatype="FP32", name="x"):
+    tensor = grpc.InferInput(name, array.shape, datatype)
+    tensor.set_data_from_numpy(array)
+    return tensor
+
+
+def refused(code, text, call):
+    try:
+        call()
+    except InferenceServerException as error:
+        assert code in str(error.status()) and text in str(error), error
+    else:
+        raise AssertionError("%s was not refused" % text)
+
+
+x = numpy.arange(8, dtype=numpy.float32).reshape(2, 4)
+large = numpy.random.default_rng(1).standard_normal((1_000_000, 4), dtype=numpy.float32)
+for array in (x, large):
+    result = client.infer("adder", [given(array)], request_id="7", outputs=[grpc.InferRequestedOutput("x")], headers=KEY)
+    assert result.get_response().id == "7" and numpy.array_equal(result.as_numpy("x"), array + 1)
+for datatype in "BOOL UINT8 INT32 INT64 FP64 INT8 INT16 UINT16 UINT32 UINT64 FP16".split():
+    array = numpy.array([[0, 1], [1, 100]]).astype(triton_to_np_dtype(datatype))
+    result = client.infer("adder", [given(array, datatype)], headers=KEY)
+    assert result.as_numpy("x").astype(array.dtype).tolist() == array.tolist(), datatype
+
+refused("UNAUTHENTICATED", "needs a key", lambda: client.infer("adder", [given(x)]))
+refused("NOT_FOUND", "only `adder`", lambda: client.infer("absent", [given(x)], headers=KEY))
+refused("INVALID_ARGUMENT", "no output `y`",
+        lambda: client.infer("adder", [given(x)], outputs=[grpc.InferRequestedOutput("y")], headers=KEY))
+refused("INTERNAL", "predict failed", lambda: client.infer("adder", [given(x, name="boom")], headers=KEY))
+refused("UNIMPLEMENTED", "gzip", lambda: client.infer("adder", [given(x)], headers=KEY, compression_algorithm="gzip"))
+
+done = queue.Queue()
+for _ in range(8):
+    client.async_infer("adder", [given(x)], lambda result, error: done.put((result, error)), headers=KEY)
+for _ in range(8):
+    result, error = done.get(timeout=60)
+    assert error is None and numpy.array_equal(result.as_numpy("x"), x + 1)
+
+client.start_stream(lambda result, error: done.put((result, error)), headers=KEY)
+for number in range(100):
+    client.async_stream_infer("adder", [given(x + number)], request_id=str(number))
+answered = {}
+for _ in range(100):
+    result, error = done.get(timeout=60)
+    assert error is None, error
+    answered[result.get_response().id] = result.as_numpy("x")
+assert all(numpy.array_equal(answered[str(number)], x + number + 1) for number in range(100))
+client.async_stream_infer("adder", [given(x, name="boom")])
+result, error = done.get(timeout=60)
+assert "predict failed" in str(error)
+client.stop_stream()
+client.close()
+print("tritonclient agrees")
+'''
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--service", required=True)
+    parser.add_argument("--build", required=True)
+    args = parser.parse_args()
+    python, why = python_with(os.path.join(args.build, "interop-serve-grpc"), ["tritonclient[grpc]==2.73.0"], ["tritonclient.grpc", "numpy"])
+    if python is None:
+        print("skipped: " + why)
+        return SKIP
+    with subprocess.Popen([args.service, "secret"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as service:
+        try:
+            port = service.stdout.readline().strip()
+            subprocess.run([python, "-c", TRITON, port], check=True, timeout=LIMIT_S)
+        finally:
+            service.stdin.close()
+            service.wait(LIMIT_S)
+    return service.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

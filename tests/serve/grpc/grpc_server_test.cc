@@ -1,0 +1,427 @@
+// The server, as clients of the library see it.
+#include <grpcpp/generic/generic_stub.h>
+
+#include <future>
+
+#include "engine/base/files.hpp"
+#include "engine/base/temporary_folder.hpp"
+#include "tests/serve/certificates.hpp"
+#include "tests/serve/client.hpp"
+#include "tests/serve/grpc/client.hpp"
+
+using namespace flow;
+
+namespace {
+
+template <typename Request, typename Response>
+grpc::Status call(Stub& stub,
+                  grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+                  const Request& request, Response& response, const std::string& key = "") {
+  grpc::ClientContext context;
+  if (!key.empty()) context.AddMetadata("authorization", "Bearer " + key);
+  return (stub.*method)(&context, request, &response);
+}
+
+struct GrpcPems {
+  explicit GrpcPems(const Identity& identity) {
+    REQUIRE(folder.ok());
+    files = {**folder + "/server.pem", **folder + "/server.key"};
+    write(identity);
+  }
+  void write(const Identity& identity) const {
+    REQUIRE(write_file_atomic(files.certificate, certificate_pem(identity)).ok());
+    REQUIRE(write_file_atomic(files.key, key_pem(identity)).ok());
+  }
+
+  Result<std::shared_ptr<const std::string>> folder = make_temporary_folder();
+  TlsFiles files;
+};
+
+std::shared_ptr<grpc::ChannelCredentials> trusting(const std::string& roots,
+                                                   const Identity* client = nullptr) {
+  grpc::SslCredentialsOptions options;
+  options.pem_root_certs = roots;
+  if (client != nullptr) {
+    options.pem_cert_chain = certificate_pem(*client);
+    options.pem_private_key = key_pem(*client);
+  }
+  return grpc::SslCredentials(options);
+}
+
+}  // namespace
+
+TEST_CASE("the server describes itself and its model") {
+  GrpcService service;
+  Stub& stub = *service.stub;
+
+  inference::ServerLiveResponse live;
+  REQUIRE(call(stub, &Stub::ServerLive, {}, live).ok());
+  CHECK(live.live());
+  inference::ServerReadyResponse ready;
+  REQUIRE(call(stub, &Stub::ServerReady, {}, ready).ok());
+  CHECK(ready.ready());
+  inference::ModelReadyRequest model;
+  model.set_name("adder");
+  inference::ModelReadyResponse model_ready;
+  REQUIRE(call(stub, &Stub::ModelReady, model, model_ready).ok());
+  CHECK(model_ready.ready());
+  model.set_name("absent");
+  grpc::Status status = call(stub, &Stub::ModelReady, model, model_ready);
+  CHECK(status.error_code() == grpc::StatusCode::NOT_FOUND);
+  CHECK(status.error_message() == "there is no model `absent` here, only `adder`");
+
+  inference::ServerMetadataResponse server;
+  REQUIRE(call(stub, &Stub::ServerMetadata, {}, server).ok());
+  CHECK(server.ShortDebugString() == R"(name: "flow" version: "1" extensions: "statistics")");
+  inference::ModelMetadataRequest metadata;
+  metadata.set_name("adder");
+  inference::ModelMetadataResponse described;
+  REQUIRE(call(stub, &Stub::ModelMetadata, metadata, described).ok());
+  CHECK(described.ShortDebugString() ==
+        R"(name: "adder" versions: "1" platform: "flow_lua" )"
+        R"(inputs { name: "x" datatype: "FP32" shape: -1 shape: 2 })");
+  metadata.set_version("2");
+  status = call(stub, &Stub::ModelMetadata, metadata, described);
+  CHECK(status.error_code() == grpc::StatusCode::NOT_FOUND);
+  CHECK(status.error_message() == "`adder` has no version `2`, only `1`");
+  inference::ModelConfigRequest configured;
+  configured.set_name("adder");
+  inference::ModelConfigResponse configuration;
+  REQUIRE(call(stub, &Stub::ModelConfig, configured, configuration).ok());
+  CHECK(configuration.ShortDebugString() ==
+        R"(config { name: "adder" platform: "flow_lua" max_batch_size: 8 )"
+        R"(input { name: "x" data_type: TYPE_FP32 dims: 2 } )"
+        R"(dynamic_batching { max_queue_delay_microseconds: 5 } backend: "flow" })");
+  configured.set_name("absent");
+  CHECK(call(stub, &Stub::ModelConfig, configured, configuration).error_code() ==
+        grpc::StatusCode::NOT_FOUND);
+  inference::ModelStatisticsResponse statistics;
+  REQUIRE(call(stub, &Stub::ModelStatistics, {}, statistics).ok());
+  REQUIRE(statistics.model_stats_size() == 1);
+  CHECK(statistics.model_stats(0).ShortDebugString() ==
+        R"(name: "adder" version: "1" last_inference: 9 inference_count: 3 execution_count: 2 )"
+        R"(inference_stats { success { count: 1 ns: 1000 } fail { } )"
+        R"(compute_infer { count: 2 ns: 500 } })");
+  inference::RepositoryIndexRequest ready_only;
+  ready_only.set_ready(true);
+  inference::RepositoryIndexResponse index;
+  REQUIRE(call(stub, &Stub::RepositoryIndex, ready_only, index).ok());
+  CHECK(index.ShortDebugString() == R"(models { name: "adder" version: "1" state: "READY" })");
+
+  service.backend->set_ready(false);
+  REQUIRE(call(stub, &Stub::ServerReady, {}, ready).ok());
+  CHECK_FALSE(ready.ready());
+  REQUIRE(call(stub, &Stub::RepositoryIndex, ready_only, index).ok());
+  CHECK(index.models_size() == 0);
+  REQUIRE(call(stub, &Stub::RepositoryIndex, {}, index).ok());
+  CHECK(index.ShortDebugString() ==
+        R"(models { name: "adder" version: "1" state: "UNAVAILABLE" })");
+}
+
+TEST_CASE("a request is answered with its id and raw contents") {
+  GrpcService service;
+  auto request = infer_request("x", {1, 2});
+  request.set_id("7");
+  InferReply reply = infer(*service.stub, request);
+  REQUIRE(reply.status.ok());
+  CHECK(reply.response.model_name() == "adder");
+  CHECK(reply.response.id() == "7");
+  REQUIRE(reply.response.outputs_size() == 1);
+  CHECK(reply.response.outputs(0).ShortDebugString() ==
+        R"(name: "x" datatype: "FP32" shape: 1 shape: 2)");
+  CHECK(floats(reply.response.raw_output_contents(0)) == std::vector<float>{2, 3});
+}
+
+TEST_CASE("a request of many megabytes is answered whole") {
+  GrpcService service;
+  constexpr size_t kBytes = 48u << 20;
+  auto request = infer_request("x", {});
+  request.mutable_inputs(0)->set_datatype("UINT8");
+  request.mutable_inputs(0)->set_shape(1, kBytes);
+  std::string bytes(kBytes, '\0');
+  for (size_t i = 0; i < bytes.size(); i++) bytes[i] = static_cast<char>(i * 31 >> 3);
+  request.set_raw_input_contents(0, bytes);
+  InferReply reply = infer(*service.stub, request);
+  REQUIRE(reply.status.ok());
+  CHECK(reply.response.raw_output_contents(0) == bytes);
+}
+
+TEST_CASE("a message over the limit is refused") {
+  GrpcService service({.name = "adder", .message_max = 1000});
+  auto request = infer_request("x", {1});
+  request.set_raw_input_contents(0, std::string(2000, 'x'));
+  CHECK(infer(*service.stub, request).status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED);
+  CHECK(infer(*service.stub, infer_request("x", {1})).status.ok());
+}
+
+TEST_CASE("errors of requests have the codes of gRPC") {
+  GrpcService service;
+  auto check = [&](const inference::ModelInferRequest& request, grpc::StatusCode code,
+                   const std::string& message) {
+    InferReply reply = infer(*service.stub, request);
+    CHECK(reply.status.error_code() == code);
+    CHECK(reply.status.error_message() == message);
+  };
+  check({}, grpc::StatusCode::NOT_FOUND, "there is no model `` here, only `adder`");
+  auto request = infer_request("x", {1});
+  request.set_model_version("3");
+  check(request, grpc::StatusCode::NOT_FOUND, "`adder` has no version `3`, only `1`");
+  request.clear_model_version();
+  request.clear_inputs();
+  check(request, grpc::StatusCode::INVALID_ARGUMENT, "the request has no `inputs`");
+  CHECK(service.backend->refused() == std::vector<int>{404, 404, 400});
+  CHECK(service.backend->arrived() == 0);
+  check(infer_request("wrong", {1}), grpc::StatusCode::INVALID_ARGUMENT, "wrong is not an input");
+  check(infer_request("boom", {1}), grpc::StatusCode::INTERNAL, "boom: predict failed");
+  check(infer_request("drop", {1}), grpc::StatusCode::INTERNAL, "the service dropped the request");
+  request = infer_request("x", {1});
+  request.add_outputs()->set_name("y");
+  check(request, grpc::StatusCode::INVALID_ARGUMENT, "the model has no output `y`: it has `x`");
+
+  std::map<int, grpc::StatusCode> codes = {
+      {429, grpc::StatusCode::RESOURCE_EXHAUSTED}, {502, grpc::StatusCode::UNAVAILABLE},
+      {503, grpc::StatusCode::UNAVAILABLE},        {504, grpc::StatusCode::DEADLINE_EXCEEDED},
+      {499, grpc::StatusCode::CANCELLED},          {500, grpc::StatusCode::INTERNAL}};
+  service.backend->hold();
+  for (auto [status, code] : codes) {
+    size_t before = service.backend->arrived();
+    auto reply = std::async(std::launch::async,
+                            [&] { return infer(*service.stub, infer_request("x", {1})); });
+    service.backend->wait_arrived(before + 1);
+    service.backend->fail_all(status, "so be it\xff");
+    grpc::Status got = reply.get().status;
+    CHECK(got.error_code() == code);
+    CHECK(got.error_message() == "so be it\xef\xbf\xbd");
+  }
+}
+
+TEST_CASE("bytes that are no message are an invalid argument") {
+  GrpcService service;
+  grpc::GenericStub stub(channel_to(service.server->port()));
+  grpc::Slice slice(std::string("\xff\xff\xff"));
+  grpc::ByteBuffer request(&slice, 1), response;
+  grpc::ClientContext context;
+  std::promise<grpc::Status> ended;
+  stub.UnaryCall(&context, "/inference.GRPCInferenceService/ModelInfer", {}, &request, &response,
+                 [&](grpc::Status status) { ended.set_value(std::move(status)); });
+  CHECK(ended.get_future().get().error_code() == grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+TEST_CASE("the client's deadline becomes the request's, and its passing ends the work") {
+  GrpcService service;
+  service.backend->hold();
+  grpc::ClientContext context;
+  auto before = InferenceBackend::Clock::now();
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(300));
+  inference::ModelInferResponse response;
+  auto request = infer_request("x", {1});
+  auto ended = std::async(std::launch::async,
+                          [&] { return service.stub->ModelInfer(&context, request, &response); });
+  service.backend->wait_arrived(1);
+  auto deadline = service.backend->first_deadline();
+  REQUIRE(deadline);
+  CHECK(*deadline > before);
+  CHECK(*deadline < before + std::chrono::seconds(60));
+  CHECK(ended.get().error_code() == grpc::StatusCode::DEADLINE_EXCEEDED);
+  service.backend->wait_first_abandoned();
+  service.backend->release();  // a late answer has no effect
+  CHECK(infer(*service.stub, infer_request("x", {1})).status.ok());
+}
+
+TEST_CASE("a request without a deadline has none") {
+  GrpcService service;
+  service.backend->hold();
+  auto ended =
+      std::async(std::launch::async, [&] { return infer(*service.stub, infer_request("x", {1})); });
+  service.backend->wait_arrived(1);
+  CHECK_FALSE(service.backend->first_deadline());
+  service.backend->release();
+  CHECK(ended.get().status.ok());
+}
+
+TEST_CASE("a cancelled request is abandoned") {
+  GrpcService service;
+  service.backend->hold();
+  grpc::ClientContext context;
+  inference::ModelInferResponse response;
+  auto request = infer_request("x", {1});
+  auto ended = std::async(std::launch::async,
+                          [&] { return service.stub->ModelInfer(&context, request, &response); });
+  service.backend->wait_arrived(1);
+  context.TryCancel();
+  CHECK(ended.get().error_code() == grpc::StatusCode::CANCELLED);
+  service.backend->wait_first_abandoned();
+}
+
+TEST_CASE("all but health needs a key") {
+  GrpcService service({.name = "adder"}, {"secret", "second"});
+  Stub& stub = *service.stub;
+  auto request = infer_request("x", {1});
+  for (const char* wrong : {"", "Bearer nothing", "secret", "Basic secret"}) {
+    grpc::Status status = infer(stub, request, wrong).status;
+    CHECK(status.error_code() == grpc::StatusCode::UNAUTHENTICATED);
+    CHECK(status.error_message() ==
+          "this service needs a key: send the metadata `authorization: Bearer KEY`");
+  }
+  CHECK(service.backend->arrived() == 0);
+  CHECK(service.backend->refused() == std::vector<int>{401, 401, 401, 401});
+  CHECK(infer(stub, request, "Bearer secret").status.ok());
+  CHECK(infer(stub, request, "bearer second").status.ok());
+
+  auto denied = [](const grpc::Status& status) {
+    return status.error_code() == grpc::StatusCode::UNAUTHENTICATED;
+  };
+  inference::ServerMetadataResponse server;
+  CHECK(denied(call(stub, &Stub::ServerMetadata, {}, server)));
+  CHECK(call(stub, &Stub::ServerMetadata, {}, server, "secret").ok());
+  // Without a key not even the model's name can be asked for.
+  inference::ModelMetadataRequest absent;
+  absent.set_name("absent");
+  inference::ModelMetadataResponse metadata;
+  CHECK(denied(call(stub, &Stub::ModelMetadata, absent, metadata)));
+  inference::ModelConfigResponse configuration;
+  CHECK(denied(call(stub, &Stub::ModelConfig, {}, configuration)));
+  inference::ModelStatisticsResponse statistics;
+  CHECK(denied(call(stub, &Stub::ModelStatistics, {}, statistics)));
+  inference::RepositoryIndexResponse index;
+  CHECK(denied(call(stub, &Stub::RepositoryIndex, {}, index)));
+  inference::ServerLiveResponse live;
+  CHECK(call(stub, &Stub::ServerLive, {}, live).ok());
+  inference::ServerReadyResponse ready;
+  CHECK(call(stub, &Stub::ServerReady, {}, ready).ok());
+  grpc::ClientContext twice;
+  twice.AddMetadata("authorization", "Bearer secret");
+  twice.AddMetadata("authorization", "Bearer nothing");
+  inference::ModelInferResponse response;
+  CHECK(denied(stub.ModelInfer(&twice, request, &response)));
+}
+
+TEST_CASE("a client that compresses is refused, and the server does not decompress") {
+  GrpcService service;
+  grpc::ClientContext context;
+  context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
+  auto request = infer_request("x", {1});
+  request.set_raw_input_contents(0, std::string(1u << 20, '\0'));
+  inference::ModelInferResponse response;
+  grpc::Status status = service.stub->ModelInfer(&context, request, &response);
+  CHECK(status.error_code() == grpc::StatusCode::UNIMPLEMENTED);
+  CHECK(service.backend->arrived() == 0);
+}
+
+TEST_CASE("a port in use and an address of another machine are errors that say what to do") {
+  GrpcService service;
+  GrpcOptions options{.name = "adder", .port = service.server->port()};
+  auto second = GrpcServer::open(options, *service.backend);
+  REQUIRE_FALSE(second.ok());
+  CHECK(second.error().kind == ErrorKind::user);
+  CHECK(second.error().message ==
+        "the service `adder` cannot listen on port " + std::to_string(options.port) +
+            " of 127.0.0.1: the port is in use. End the program that listens there, choose "
+            "another port, or write `grpc = 0` for a free one");
+  options.address = "192.0.2.1";
+  second = GrpcServer::open(options, *service.backend);
+  REQUIRE_FALSE(second.ok());
+  CHECK_THAT(second.error().message, Catch::Contains("the machine does not have that address"));
+}
+
+TEST_CASE("a drain answers the open requests, takes no others, and is then done") {
+  GrpcService service;
+  service.backend->hold();
+  auto open =
+      std::async(std::launch::async, [&] { return infer(*service.stub, infer_request("x", {1})); });
+  service.backend->wait_arrived(1);
+  CHECK_FALSE(service.server->wait_drained(0));
+  service.server->begin_drain(600'000);
+  for (int connected; (connected = connect_to(service.server->port())) >= 0;) ::close(connected);
+  InferReply late = infer(*service.stub, infer_request("x", {1}));
+  CHECK_FALSE(late.status.ok());
+  CHECK(service.backend->arrived() == 1);
+  CHECK_FALSE(service.server->wait_drained(0));
+  service.backend->release();
+  CHECK(open.get().status.ok());
+  CHECK(service.server->wait_drained(600'000));
+}
+
+TEST_CASE("the end of a drain's time and of a server cancel what is open") {
+  GrpcService service;
+  service.backend->hold();
+  auto open =
+      std::async(std::launch::async, [&] { return infer(*service.stub, infer_request("x", {1})); });
+  service.backend->wait_arrived(1);
+  SECTION("the drain's time passes") {
+    service.server->begin_drain(1);
+    CHECK(service.server->wait_drained(600'000));
+  }
+  SECTION("the server ends") { service.server.reset(); }
+  CHECK_FALSE(open.get().status.ok());
+  service.backend->wait_first_abandoned();
+}
+
+TEST_CASE("a server with certificates speaks TLS only") {
+  Identity authority = new_identity({.name = "authority", .is_authority = true});
+  Identity identity = new_identity({.name = "localhost", .issuer = &authority});
+  GrpcPems pems(identity);
+  GrpcService service({.name = "adder", .tls = pems.files});
+  int port = service.server->port();
+
+  Stub trusted(channel_to(port, trusting(certificate_pem(authority))));
+  CHECK(infer(trusted, infer_request("x", {1})).status.ok());
+  Identity other = new_identity({.name = "other", .is_authority = true});
+  Stub doubting(channel_to(port, trusting(certificate_pem(other))));
+  CHECK(infer(doubting, infer_request("x", {1})).status.error_code() ==
+        grpc::StatusCode::UNAVAILABLE);
+  Stub plain(channel_to(port));
+  CHECK(infer(plain, infer_request("x", {1})).status.error_code() == grpc::StatusCode::UNAVAILABLE);
+
+  // A new certificate is used without a restart.
+  Identity next = new_identity({.name = "localhost", .issuer = &other});
+  pems.write(next);
+  while (true) {
+    Stub renewed(channel_to(port, trusting(certificate_pem(other))));
+    if (infer(renewed, infer_request("x", {1})).status.ok()) break;
+  }
+}
+
+TEST_CASE("a server with authorities for clients needs a certificate of them") {
+  Identity authority = new_identity({.name = "authority", .is_authority = true});
+  Identity identity = new_identity({.name = "localhost", .issuer = &authority});
+  Identity client = new_identity({.name = "client", .issuer = &authority});
+  GrpcPems pems(identity);
+  TlsFiles files = pems.files;
+  files.clients = **pems.folder + "/clients.pem";
+  REQUIRE(write_file_atomic(files.clients, certificate_pem(authority)).ok());
+  GrpcService service({.name = "adder", .tls = files});
+  int port = service.server->port();
+  Stub known(channel_to(port, trusting(certificate_pem(authority), &client)));
+  CHECK(infer(known, infer_request("x", {1})).status.ok());
+  Stub unknown(channel_to(port, trusting(certificate_pem(authority))));
+  CHECK(infer(unknown, infer_request("x", {1})).status.error_code() ==
+        grpc::StatusCode::UNAVAILABLE);
+}
+
+TEST_CASE("files of TLS that cannot be used are errors of open") {
+  FakeBackend backend;
+  auto opened =
+      GrpcServer::open({.name = "adder", .tls = TlsFiles{"/absent.pem", "/absent.key"}}, backend);
+  REQUIRE_FALSE(opened.ok());
+  CHECK_THAT(opened.error().message, Catch::Contains("/absent.pem"));
+}
+
+TEST_CASE("many clients at a time are all answered") {
+  GrpcService service;
+  constexpr int kThreads = 8, kRequests = 200;
+  std::vector<std::future<int>> clients;
+  for (int i = 0; i < kThreads; i++)
+    clients.push_back(std::async(std::launch::async, [&, i] {
+      Stub stub(channel_to(service.server->port()));
+      int right = 0;
+      for (int n = 0; n < kRequests; n++) {
+        auto value = static_cast<float>(i * kRequests + n);
+        InferReply reply = infer(stub, infer_request("x", {value}));
+        right += reply.status.ok() &&
+                 floats(reply.response.raw_output_contents(0)) == std::vector<float>{value + 1};
+      }
+      return right;
+    }));
+  for (auto& client : clients) CHECK(client.get() == kRequests);
+}
