@@ -74,7 +74,12 @@ Front::Front(EventLoop& loop, FrontOptions options, std::unique_ptr<ThreadPool> 
                .admitted = [this] { wake_in_time(); },
                .is_ready = [this] { return is_ready(); },
                .is_draining = [this] { return is_draining(); }}),
-      listener_(loop, options_.port_file,
+      backend_(loop, versions_,
+               {.route = [this](const std::string& model,
+                                const std::string& version) { return route(model, version); },
+                .admitted = [this] { wake_in_time(); },
+                .describe = [this](Endpoint endpoint) { return routes_.describe(endpoint); }}),
+      listener_(loop, backend_, {options_.port_file, options_.grpc_port_file},
                 {.handle =
                      [this](HttpRequest request, HttpReply reply) {
                        routes_.handle(std::move(request), std::move(reply));
@@ -96,7 +101,7 @@ Front::Front(EventLoop& loop, FrontOptions options, std::unique_ptr<ThreadPool> 
   loop_.post([this] { update(); });
 }
 
-Front::~Front() = default;
+Front::~Front() { backend_.close(); }
 
 // ---- Replicas
 
@@ -105,7 +110,8 @@ Status Front::join(FrontReplica& replica, JoinRequest request) {
     return Error{ErrorKind::interrupted, "the front of the service ends"};
   if (listener_.is_open()) FLOW_TRY(listener_.check_kind(request.options));
   ServiceVersion* version = versions_.find(request.version);
-  if (version == nullptr) {
+  const bool is_first = version == nullptr;
+  if (is_first) {
     if (versions_.all().size() >= VersionSet::kVersionsMax)
       return user_error(
           fmt::format("the service `{}` has {} versions already, and may have {}: "
@@ -120,6 +126,8 @@ Status Front::join(FrontReplica& replica, JoinRequest request) {
   }
   replica.joined(listener_.url());
   version->add(replica, std::move(request.replica));
+  if (is_first && !listener_.grpc_address().empty())
+    version->log("gRPC: " + listener_.grpc_address());
   update();
   return {};
 }
@@ -136,6 +144,7 @@ std::shared_ptr<ServiceVersion> Front::new_version(const JoinRequest& request) {
 void Front::renew(FrontReplica& replica, JoinRequest request) {
   if (ServiceVersion* version = versions_.find(replica))
     versions_.set_keys(*version, std::move(request.options.keys));
+  speak_for_primary();
 }
 
 void Front::leave(FrontReplica& replica, Clock::duration grace) {
@@ -249,9 +258,15 @@ void Front::update() {
   bool is_abandoned = now >= idle_since_ + milliseconds(options_.lease_ms);
   if (!drain_ && (is_abandoned || (has_left_ && versions_.all().empty()))) start_drain({{}, now});
   if (has_ended_) return;
-  if (const VersionSet::Entry* primary = versions_.primary())
-    listener_.set_hosts(primary->version->options());
+  speak_for_primary();
   wake_in_time();
+}
+
+void Front::speak_for_primary() {
+  const VersionSet::Entry* primary = versions_.primary();
+  if (primary == nullptr) return;
+  listener_.set_hosts(primary->version->options());
+  backend_.set_primary(*primary);
 }
 
 void Front::update_version(ServiceVersion& version, Clock::time_point now) {
@@ -329,7 +344,9 @@ void Front::continue_drain(Clock::time_point now) {
   bool is_over = now >= drain_->until || !versions_.has_replicas();
   if (listener_.is_open() && !drain_->has_begun && (is_over || now >= drain_->accepts_until)) {
     drain_->has_begun = true;
-    listener_.begin_drain([this] {
+    // Calls over gRPC get the answers of the drain's end before they are cancelled.
+    auto grace = is_over ? Clock::duration{} : drain_->until - now;
+    listener_.begin_drain(std::chrono::ceil<milliseconds>(grace) + kLastResponses, [this] {
       drain_->is_drained = true;
       update_soon();
     });

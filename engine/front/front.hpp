@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "engine/front/front_backend.hpp"
 #include "engine/front/front_listener.hpp"
 #include "engine/front/front_routes.hpp"
 #include "engine/front/version_set.hpp"
@@ -21,6 +22,8 @@ struct FrontOptions {
   /// A file with the port that the system chose: the next front with this file takes the same one.
   /// "": none.
   std::string port_file{};
+  /// The same for the port of gRPC.
+  std::string grpc_port_file{};
   /// A file with the weights of versions, which the next front with this file restores. "": none.
   std::string traffic_file{};
   int64_t lease_ms = 60'000;  // without a replica and an engine the front ends after this time
@@ -104,6 +107,7 @@ class Front {
   void start_drain(const Leaving& leaving);
   void update_soon();
   void update();
+  void speak_for_primary();
   void update_version(ServiceVersion& version, Clock::time_point now);
   void update_absent(ServiceVersion& version, Clock::time_point now);
   bool is_left(const ServiceVersion& version, Clock::time_point now) const;
@@ -125,6 +129,7 @@ class Front {
   bool has_left_ = false;         // a version, because it was asked to
   bool is_update_posted_ = false, has_ended_ = false;
   FrontRoutes routes_;
+  FrontBackend backend_;
   FrontListener listener_;
   // Destroyed before all above, which their jobs use.
   std::unique_ptr<ThreadPool> decoder_, encoder_;

@@ -31,8 +31,8 @@ class FrontLog {
 class FrontFolder {
  public:
   static constexpr const char *kSocket = "front.sock", *kLog = "front.log", *kPid = "front.pid",
-                              *kPort = "front.port", *kTraffic = "front.traffic",
-                              *kLock = "front.lock";
+                              *kPort = "front.port", *kGrpcPort = "front.grpc_port",
+                              *kTraffic = "front.traffic", *kLock = "front.lock";
 
   /// Makes the folder (mode 0700), and locks it. Null if another process holds it.
   static Result<std::unique_ptr<FrontFolder>> open(const std::string& path);

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <utility>
 
+#include "engine/base/address.hpp"
 #include "engine/base/files.hpp"
 #include "engine/serve/http/field_text.hpp"
 #include "engine/serve/service_routes.hpp"
@@ -40,26 +41,59 @@ std::string url_of(const ServiceOptions& options, uint16_t port) {
   return fmt::format("{}://{}:{}", options.tls ? "https" : "http", host, port);
 }
 
+/// The port of an earlier front; 0 if there was none.
+uint16_t former_port(const std::string& port_file) {
+  if (port_file.empty()) return 0;
+  auto text = read_file(port_file, kPortFileMax);
+  uint16_t port = 0;
+  if (text.ok()) std::from_chars(text->data(), text->data() + text->size(), port);
+  return port;
+}
+
 }  // namespace
 
-FrontListener::FrontListener(EventLoop& loop, std::string port_file, Callbacks callbacks)
-    : loop_(loop), port_file_(std::move(port_file)), callbacks_(std::move(callbacks)) {}
+FrontListener::FrontListener(EventLoop& loop, InferenceBackend& backend, PortFiles port_files,
+                             Callbacks callbacks)
+    : loop_(loop),
+      backend_(backend),
+      port_files_(std::move(port_files)),
+      callbacks_(std::move(callbacks)) {}
 
 FrontListener::~FrontListener() = default;
 
-Status FrontListener::open(const ServiceOptions& options) {
-  uint16_t former = options.port == 0 ? former_port() : uint16_t{0};
-  auto http = listen(options, former != 0 ? former : options.port);
-  if (!http.ok() && former != 0) {
+/// At the port of an earlier front, if any port will do.
+template <typename Listen>
+auto FrontListener::open_at(uint16_t port, const std::string& port_file,
+                            const Listen& listen) const {
+  uint16_t former = port == 0 ? former_port(port_file) : uint16_t{0};
+  auto server = listen(former != 0 ? former : port);
+  if (!server.ok() && former != 0) {
     callbacks_.log(fmt::format("the service had port {} before, and has another one now: {}",
-                               former, http.error().message));
-    http = listen(options, 0);
+                               former, server.error().message));
+    server = listen(0);
   }
+  if (server.ok() && port == 0 && (*server)->port() != former)
+    keep_port(port_file, (*server)->port());
+  return server;
+}
+
+Status FrontListener::open(const ServiceOptions& options) {
+  // First, because the other server must not be destroyed here.
+  std::unique_ptr<GrpcServer> grpc;
+  if (options.grpc_port >= 0) {
+    auto opened = open_at(static_cast<uint16_t>(options.grpc_port), port_files_.grpc,
+                          [&](uint16_t port) { return listen_for_grpc(options, port); });
+    FLOW_TRY(opened);
+    grpc = std::move(*opened);
+  }
+  auto http =
+      open_at(options.port, port_files_.http, [&](uint16_t port) { return listen(options, port); });
   FLOW_TRY(http);
   http_ = std::move(*http);
+  grpc_ = std::move(grpc);
   options_ = options;
   url_ = url_of(options, http_->port());
-  if (options.port == 0 && http_->port() != former) keep_port();
+  if (grpc_) grpc_address_ = address_text({options.address, grpc_->port()});
   return {};
 }
 
@@ -79,18 +113,16 @@ Result<std::unique_ptr<HttpServer>> FrontListener::listen(const ServiceOptions& 
   return HttpServer::open(http, callbacks_.handle, loop_);
 }
 
-/// The port of an earlier front; 0 if there was none.
-uint16_t FrontListener::former_port() const {
-  if (port_file_.empty()) return 0;
-  auto text = read_file(port_file_, kPortFileMax);
-  uint16_t port = 0;
-  if (text.ok()) std::from_chars(text->data(), text->data() + text->size(), port);
-  return port;
+Result<std::unique_ptr<GrpcServer>> FrontListener::listen_for_grpc(const ServiceOptions& options,
+                                                                   uint16_t port) {
+  return GrpcServer::open(
+      {.name = options.name, .address = options.address, .port = port, .tls = options.tls},
+      backend_);
 }
 
-void FrontListener::keep_port() const {
-  if (port_file_.empty()) return;
-  Status written = write_file_atomic(port_file_, fmt::format("{}\n", http_->port()));
+void FrontListener::keep_port(const std::string& port_file, uint16_t port) const {
+  if (port_file.empty()) return;
+  Status written = write_file_atomic(port_file, fmt::format("{}\n", port));
   if (!written.ok()) callbacks_.log(written.error().message);
 }
 
@@ -99,14 +131,16 @@ Status FrontListener::check(const ServiceOptions& options) const {
     return of.tls ? std::vector<std::string>{of.tls->certificate, of.tls->key, of.tls->clients}
                   : std::vector<std::string>{};
   };
-  std::string differs;
-  if (options.address != options_.address || options.port != options_.port) differs = "`listen`";
-  if (files(options) != files(options_)) differs += differs.empty() ? "`tls`" : " and `tls`";
+  std::vector<const char*> differs;
+  if (options.address != options_.address || options.port != options_.port)
+    differs.push_back("`listen`");
+  if (files(options) != files(options_)) differs.push_back("`tls`");
+  if (options.grpc_port != options_.grpc_port) differs.push_back("`grpc`");
   if (differs.empty()) return {};
   return user_error(fmt::format(
       "the service `{}` has another {} than the version that serves at {}, whose listener it would "
       "take over: give it the same, or stop that version first",
-      options.name, differs, url_));
+      options.name, fmt::join(differs, " and "), url_));
 }
 
 Status FrontListener::check_kind(const ServiceOptions& options) const {
@@ -125,8 +159,13 @@ void FrontListener::set_hosts(const ServiceOptions& options) {
   if (http_) http_->set_hosts(host_names(options, options_.address));
 }
 
-void FrontListener::begin_drain(std::function<void()> drained) {
-  http_->begin_drain(std::move(drained));
+void FrontListener::begin_drain(std::chrono::milliseconds grace, std::function<void()> drained) {
+  if (!grpc_) return http_->begin_drain(std::move(drained));
+  auto one_drained = [open = std::make_shared<int>(2), drained = std::move(drained)] {
+    if (--*open == 0) drained();
+  };
+  http_->begin_drain(one_drained);
+  grpc_->begin_drain(grace.count(), [this, one_drained] { loop_.post(one_drained); });
 }
 
 }  // namespace flow

@@ -53,6 +53,7 @@ Result<Front::JoinRequest> join_request_of(const front::Join& join) {
   options.name = join.model();
   if (!spec.address.empty()) options.address = spec.address;
   options.port = spec.port;
+  options.grpc_port = spec.grpc_port;
   if (!spec.tls.is_empty())
     options.tls = TlsFiles{spec.tls.certificate, spec.tls.key, spec.tls.clients};
   options.keys.assign(join.keys().begin(), join.keys().end());

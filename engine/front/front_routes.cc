@@ -79,11 +79,13 @@ void FrontRoutes::handle(HttpRequest request, HttpReply reply) {
   if (has_model(route.endpoint))
     if (Status there = VersionSet::check_model(name, route.model, route.version); !there.ok())
       return reply.send(error_response(404, there.error().message));
-  reply.send(describe(route.endpoint, *primary->version));
+  reply.send(describe(route.endpoint));
 }
 
-HttpResponse FrontRoutes::describe(Endpoint endpoint, const ServiceVersion& version) const {
-  const ServiceOptions& options = version.options();
+HttpResponse FrontRoutes::describe(Endpoint endpoint) const {
+  const VersionSet::Entry* primary = versions_.primary();
+  if (primary == nullptr) return busy_response(503, "the service is stopping");
+  const ServiceOptions& options = primary->version->options();
   const bool is_ready = callbacks_.is_ready();
   switch (endpoint) {
     case Endpoint::server:
@@ -121,7 +123,7 @@ void FrontRoutes::forward(HttpRequest request, HttpReply reply, const ServiceVer
   Endpoint endpoint = front_endpoint(request.path);
   if (endpoint != Endpoint::unknown) {
     if (request.method == "GET" || request.method == "HEAD")
-      return reply.send(describe(endpoint, primary));
+      return reply.send(describe(endpoint));
     HttpResponse response = error_response(405, "this path permits GET and HEAD");
     response.fields = "Allow: GET, HEAD\r\n";
     return reply.send(std::move(response));

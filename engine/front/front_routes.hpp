@@ -36,13 +36,14 @@ class FrontRoutes {
   ~FrontRoutes();
 
   void handle(HttpRequest request, HttpReply reply);
+  /// The answer to a request that has no body, for the version that speaks for the service.
+  HttpResponse describe(Endpoint endpoint) const;
   /// Whether a request needs no key, or has one of the service.
   bool permits(std::string_view path, std::string_view authorization) const;
 
  private:
   struct Inference;
 
-  HttpResponse describe(Endpoint endpoint, const ServiceVersion& version) const;
   void forward(HttpRequest request, HttpReply reply, const ServiceVersion& primary);
   Result<std::shared_ptr<ModelVersion>> route_model(const std::string& model,
                                                     const std::string& version) const;

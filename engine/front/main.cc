@@ -67,6 +67,7 @@ int serve(const FrontFolder& folder, int64_t lease_ms, FrontLog& log) {
   EventLoop loop("flow-http", write);
   auto front =
       Front::start(loop, {.port_file = folder.path_of(FrontFolder::kPort),
+                          .grpc_port_file = folder.path_of(FrontFolder::kGrpcPort),
                           .traffic_file = folder.path_of(FrontFolder::kTraffic),
                           .lease_ms = lease_ms,
                           .log = write,

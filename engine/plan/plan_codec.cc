@@ -551,6 +551,7 @@ ServiceSpec with_life(ServiceSpec to, const ServiceSpec& from) {
   to.rolls_by_replacing = from.rolls_by_replacing;
   to.drain_delay_ms = from.drain_delay_ms;
   to.is_padded = from.is_padded;
+  to.grpc_port = from.grpc_port;
   to.canary = from.canary;
   to.warmup = from.warmup;
   to.wrapped = from.wrapped;

@@ -106,6 +106,17 @@ std::string canary_problem(const CanarySpec& canary) {
   return canary.gate.empty() ? "" : "has a `canary` with a `gate`, which is not available yet";
 }
 
+std::string grpc_problem(const ServiceSpec& service) {
+  constexpr int32_t kPortMax = 65'535;
+  if (service.grpc_port < -1 || service.grpc_port > kPortMax)
+    return fmt::format("has a port of `grpc` that is not 0 to {}", kPortMax);
+  if (service.grpc_port > 0 && service.grpc_port == service.port)
+    return "listens for HTTP and for gRPC at the same port";
+  bool is_wrapped = !(service.wrapped == WrappedServer{});
+  return service.grpc_port >= 0 && is_wrapped ? "has `grpc` and a server that a command starts"
+                                              : "";
+}
+
 /// The datatype of the tensors that `predict` gets for it: "f32" for FP32.
 DType dtype_of(std::string_view datatype) {
   std::string wider = wider_datatype(datatype);
@@ -237,6 +248,7 @@ std::string service_problem(const ServiceSpec& service) {
   if (problem.empty()) problem = outputs_problem(service.outputs);
   if (service.replicas < 1 || service.replicas > kReplicasMax)
     return fmt::format("has `replicas` that are not 1 to {}", kReplicasMax);
+  if (std::string why = grpc_problem(service); !why.empty()) return why;
   if (service.drain_delay_ms < 0) return "has a negative `drain_delay`";
   if (problem.empty()) problem = canary_problem(service.canary);
   if (problem.empty()) problem = warmup_problem(service);

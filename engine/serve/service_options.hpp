@@ -16,6 +16,7 @@ struct ServiceOptions {
   std::string name;                                   // of the model
   std::string address = "127.0.0.1";                  // IPv4 or IPv6
   uint16_t port = 0;                                  // 0: chosen by the system
+  int32_t grpc_port = -1;                             // 0: chosen by the system; -1: no gRPC
   std::optional<TlsFiles> tls = {};                   // then it answers https only
   std::vector<std::string> keys = {};                 // if there are any, all but health needs one
   std::vector<std::string> hosts = {};                // as in HttpRules

@@ -64,6 +64,8 @@ class ServiceVersion : public std::enable_shared_from_this<ServiceVersion> {
   virtual size_t queued() const = 0;
   /// Requests at replicas for which a client waits.
   virtual size_t running() const = 0;
+  /// Counts a request that got this status, also one that was refused before it came here.
+  void count(int status, Clock::duration duration);
   bool is_idle() const { return queued() == 0 && running() == 0; }
   /// Gives the requests that wait to the versions that `next` returns, which are of the same kind.
   virtual void hand_over(const std::function<std::shared_ptr<ServiceVersion>()>& next) = 0;
@@ -107,8 +109,6 @@ class ServiceVersion : public std::enable_shared_from_this<ServiceVersion> {
   virtual bool is_overdue() const = 0;
   virtual Clock::time_point next_request_event() const = 0;
   virtual void run_requests_due(Clock::time_point now) = 0;
-  /// Counts a request that got this status.
-  void count(int status, Clock::duration duration);
   ServiceMetrics& own_metrics() { return metrics_; }
   void changed() const { changed_(); }
 

@@ -378,6 +378,7 @@ constexpr KnownOption kOptions[] = {
     {"container", kShellOrService, false, read_container},
     {"listen", kServiceOnly, false, read_listen},
     {"port", kServiceOnly, false, read_port},
+    {"grpc", kServiceOnly, false, read_grpc},
     {"tls", kServiceOnly, false, read_tls},
     {"keys", kServiceOnly, false, read_keys},
     {"hosts", kServiceOnly, false, read_hosts},

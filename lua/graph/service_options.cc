@@ -173,6 +173,11 @@ void read_listen(const Option& option) {
   option.def.service.port = address->port;
 }
 
+void read_grpc(const Option& option) {
+  option.def.service.grpc_port =
+      static_cast<int32_t>(option.integer(0, kPortMax, "a port from 0 (any) to 65535"));
+}
+
 void read_tls(const Option& option) {
   need_table(option, "a table such as { cert = \"server.pem\", key = \"server.key\" }");
   TlsPaths& tls = option.def.service.tls;
@@ -334,6 +339,11 @@ void check_service_options(lua_State* L, TaskDef& def, const std::vector<std::st
   };
   if (has("listen") && has("port"))
     reject("the option `listen` has the port, so `port` can't be given too: remove it");
+  if (def.service.grpc_port > 0 && def.service.grpc_port == def.service.port)
+    reject(
+        fmt::format("the option `grpc` has port {}, at which the service listens for HTTP: write "
+                    "another port, or 0 for a free one",
+                    def.service.grpc_port));
   if (!has("command")) {
     for (const char* name : {"args", "before", "conda", "container", "health", "modules", "ready",
                              "shell", "start_timeout", "venv"})
@@ -344,7 +354,7 @@ void check_service_options(lua_State* L, TaskDef& def, const std::vector<std::st
                         name));
     return;
   }
-  for (const char* name : {"batch", "inputs", "outputs", "warmup"})
+  for (const char* name : {"batch", "grpc", "inputs", "outputs", "warmup"})
     if (has(name))
       reject(
           fmt::format("the option `{}` is for a service with `predict`: requests to a server "

@@ -9,6 +9,7 @@ namespace flow::lua {
 
 void read_port(const Option& option);
 void read_listen(const Option& option);
+void read_grpc(const Option& option);
 void read_tls(const Option& option);
 void read_keys(const Option& option);
 void read_hosts(const Option& option);

@@ -74,6 +74,7 @@ local flow = {}
 ---@field rollover? "replace" drains the version before first
 ---@field canary? { [integer]: integer, every?: string, max_error_rate?: number, max_p99?: string, min_requests?: integer } { 10, 50, 100, every = "1m" }
 ---@field warmup? table<string, flow.tensor> a request that a version gets before traffic
+---@field grpc? integer the port of gRPC; 0: a free one
 ---@field drain_delay? string for which a service that ends accepts connections
 ---@field command? string starts a server at {port}, instead of a function
 ---@field args? string[] of command: names of positional arguments

@@ -26,6 +26,7 @@ RUN_BY = {
     "$ flow init hello": "test_the_first_pipeline_of_the_guide",
     "$ flow plan pipeline.lua     # what would run, and why; nothing runs": "test_running_it_again",
     '[tasks."align*"]': "test_the_configuration_of_the_guide",
+    "flow run . --name prod --detach                    # serves in the background": "cli/services.py",
     "[defaults]": "test_the_configuration_of_the_reference",
     "flow head --log-file /var/log/flow-head.log": "test_several_machines",
     '2026-11-28T10:00:00.123Z info  worker joined worker=w1 detail="8 CPU slots, 0 GPUs"': "test_several_machines",

@@ -53,6 +53,17 @@ class ServiceOptions(Place):
         self.script('listen = "0.0.0.0:0", insecure = true')
         self.exits(0, self.plan())
 
+    def test_a_service_has_another_port_for_grpc_and_shows_it_in_its_log(self):
+        self.script("port = 8080, grpc = 8080")
+        self.exits(2, self.plan(), "pipeline.lua:3: task `web`: the option `grpc` has port 8080, at which the service listens for HTTP")
+        self.script("port = 0, grpc = 0")
+        done = self.flow("run", ".", "--serve-for", "0s")
+        log = self.good("logs", "last", "web").out
+        if done.code == 0:
+            self.assertRegex(log, r"gRPC: 127\.0\.0\.1:[1-9][0-9]*")
+        else:
+            self.assertIn("cannot listen for gRPC: this flow was built without it. Install libgrpc++-dev", done.err)
+
     def test_missing_files_and_variables_are_errors_before_the_run(self):
         self.script('port = 0, tls = { cert = "server.pem", key = "tls/server.key" }, keys = flow.env("API_KEYS")')
         done = self.exits(2, self.flow("run", "."), "(`tls.cert`)", "needs the environment variable API_KEYS (`keys`), which is not set")

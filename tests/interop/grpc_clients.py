@@ -1,15 +1,19 @@
 #!/usr/bin/env python3
-"""A client of the Open Inference Protocol over gRPC by others uses a server unchanged: tritonclient.
+"""A client of the Open Inference Protocol over gRPC by others uses a server and a service unchanged: tritonclient.
 
-usage: grpc_clients.py --service BIN --build FOLDER
+usage: grpc_clients.py --service BIN --build FOLDER [--flow BIN]
 
-BIN is tests/serve/grpc/service.cc: it adds one to each f32. tritonclient is installed once from PyPI into a folder next
+The service is tests/serve/grpc/service.cc: it adds one to each f32; with --flow, a pipeline does the same. tritonclient is installed once from PyPI into a folder next
 to the build; exit 77 if that fails.
 """
 import argparse
 import os
+import re
+import signal
 import subprocess
 import sys
+import tempfile
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "fetch"))
@@ -17,6 +21,17 @@ from python_packages import python_with  # noqa: E402
 
 SKIP = 77
 LIMIT_S = 120
+
+PIPELINE = r'''
+local flow = require "flow"
+local adder = flow.service("adder", { grpc = 0, keys = flow.env("API_KEYS"), batch = { max = 8 } }, function(ctx)
+  return { predict = function(inputs)
+    if inputs.boom then error("boom: predict failed") end
+    return { x = inputs.x.dtype == "f32" and inputs.x + 1 or inputs.x }
+  end }
+end)
+return flow.pipeline("clients", {}, function() adder() end)
+'''
 
 TRITON = r'''
 import queue
@@ -30,14 +45,17 @@ client = grpc.InferenceServerClient("127.0.0.1:" + sys.argv[1])
 assert client.is_server_live() and client.is_server_ready() and client.is_model_ready("adder")
 server = client.get_server_metadata(headers=KEY)
 assert server.name == "flow" and "statistics" in server.extensions
+is_fake = sys.argv[2] == "fake"  # its tensors, batches and times are known
 metadata = client.get_model_metadata("adder", headers=KEY)
-assert [(x.name, x.datatype, list(x.shape)) for x in metadata.inputs] == [("x", "FP32", [-1, 2])]
+assert metadata.name == "adder"
+assert not is_fake or [(x.name, x.datatype, list(x.shape)) for x in metadata.inputs] == [("x", "FP32", [-1, 2])]
 config = client.get_model_config("adder", headers=KEY, as_json=True)["config"]
-assert config["input"] == [{"name": "x", "data_type": "TYPE_FP32", "dims": ["2"]}] and config["max_batch_size"] == 8, config
+assert config["name"] == "adder"
+assert not is_fake or config["input"] == [{"name": "x", "data_type": "TYPE_FP32", "dims": ["2"]}] and config["max_batch_size"] == 8, config
 index = client.get_model_repository_index(headers=KEY)
 assert [(m.name, m.version, m.state) for m in index.models] == [("adder", "1", "READY")]
 statistics = client.get_inference_statistics("adder", headers=KEY)
-assert statistics.model_stats[0].inference_stats.success.ns == 1000
+assert not is_fake or statistics.model_stats[0].inference_stats.success.ns == 1000
 
 
 def given(array, datatype="FP32", name="x"):
@@ -97,10 +115,37 @@ print("tritonclient agrees")
 '''
 
 
+def address_of(flow, state):
+    shown = subprocess.run([flow, "logs", "last", "adder", "--state", state], capture_output=True, text=True)
+    found = re.search(r"gRPC: 127\.0\.0\.1:(\d+)", shown.stdout)
+    return found and found.group(1)
+
+
+def check_run(flow, python):
+    """A run of flow, as a client sees it."""
+    with tempfile.TemporaryDirectory(prefix="flow-grpc-clients-") as folder:
+        state = os.path.join(folder, "state")
+        with open(os.path.join(folder, "pipeline.lua"), "w", encoding="utf-8") as file:
+            file.write(PIPELINE)
+        run = subprocess.Popen([flow, "run", folder, "--state", state, "--quiet", "--serve-for", "600s"],
+                               env={**os.environ, "API_KEYS": "secret"})
+        try:
+            end = time.monotonic() + LIMIT_S
+            while (port := address_of(flow, state)) is None:
+                if time.monotonic() > end or run.poll() is not None:
+                    sys.exit("the service did not start")
+                time.sleep(0.1)
+            subprocess.run([python, "-c", TRITON, port, "flow"], check=True, timeout=LIMIT_S)
+        finally:
+            run.send_signal(signal.SIGINT)
+            run.wait(LIMIT_S)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--service", required=True)
     parser.add_argument("--build", required=True)
+    parser.add_argument("--flow")
     args = parser.parse_args()
     python, why = python_with(os.path.join(args.build, "interop-serve-grpc"), ["tritonclient[grpc]==2.73.0"], ["tritonclient.grpc", "numpy"])
     if python is None:
@@ -109,10 +154,12 @@ def main():
     with subprocess.Popen([args.service, "secret"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as service:
         try:
             port = service.stdout.readline().strip()
-            subprocess.run([python, "-c", TRITON, port], check=True, timeout=LIMIT_S)
+            subprocess.run([python, "-c", TRITON, port, "fake"], check=True, timeout=LIMIT_S)
         finally:
             service.stdin.close()
             service.wait(LIMIT_S)
+    if args.flow and service.returncode == 0:
+        check_run(os.path.abspath(args.flow), python)
     return service.returncode
 
 

@@ -49,6 +49,7 @@ ServiceSpec living_service() {
   service.rolls_by_replacing = true;
   service.drain_delay_ms = 2000;
   service.is_padded = true;
+  service.grpc_port = 9000;
   service.canary = {{10, 50, 100}, 30'000, 0.25, 20'000, 5, ""};
   service.warmup = {{"mask", "bool", {2}, "\1\1"},
                     {"pixels", "f32", {1, 64}, std::string(256, 'x')}};
@@ -220,6 +221,10 @@ TEST_CASE("options of a service that no script can give are refused") {
        [](ServiceSpec& s) { s.outputs.assign(65, s.outputs[0]); }},
       {"has `replicas` that are not 1 to 256", [](ServiceSpec& s) { s.replicas = 0; }},
       {"has `replicas` that are not 1 to 256", [](ServiceSpec& s) { s.replicas = 257; }},
+      {"has a port of `grpc` that is not 0 to 65535", [](ServiceSpec& s) { s.grpc_port = -2; }},
+      {"has a port of `grpc` that is not 0 to 65535", [](ServiceSpec& s) { s.grpc_port = 65'536; }},
+      {"listens for HTTP and for gRPC at the same port",
+       [](ServiceSpec& s) { s.port = 80, s.grpc_port = 80; }},
       {"has a negative `drain_delay`", [](ServiceSpec& s) { s.drain_delay_ms = -1; }},
       {"has a `canary` whose percents do not rise to 100",
        [](ServiceSpec& s) { s.canary.percents.pop_back(); }},
@@ -301,6 +306,7 @@ TEST_CASE("each option of a service changes the bytes of the plan and of the ord
       [](ServiceSpec& s) { s.rolls_by_replacing = false; },
       [](ServiceSpec& s) { s.drain_delay_ms++; },
       [](ServiceSpec& s) { s.is_padded = false; },
+      [](ServiceSpec& s) { s.grpc_port++; },
       [](ServiceSpec& s) { s.canary.percents.pop_back(); },
       [](ServiceSpec& s) { s.canary.every_ms++; },
       [](ServiceSpec& s) { s.canary.max_error_rate = -1; },
@@ -331,9 +337,12 @@ TEST_CASE("each option of a service changes the bytes of the plan and of the ord
 TEST_CASE("the replicas and the rollover of a service survive in a plan, whose other bytes stay") {
   ServiceSpec alone;  // without other options
   alone.replicas = 2;
+  ServiceSpec grpc;
+  grpc.grpc_port = 0;
   for (const auto& [service, before] :
        {std::pair(stored_service(), encode_plan(plan_with(full_service()))),
-        std::pair(alone, encode_plan(plan_with({})))}) {
+        std::pair(alone, encode_plan(plan_with({}))),
+        std::pair(grpc, encode_plan(plan_with({})))}) {
     std::string bytes = encode_plan(plan_with(service));
     REQUIRE(bytes.starts_with(before));
     auto back = decode_plan(bytes);
@@ -352,16 +361,16 @@ TEST_CASE("the bytes of the replicas and the rollover of a service in a plan are
   service.canary = {{10, 100}, 60'000, 0.5, 20'000, 20, ""};
   service.warmup = {{"x", "u8", {3}, "abc"}};
   const std::string plain = encode_plan(plan_with({}));
-  // No kernels, the section, one task, its index, replicas, three flags around drain_delay.
+  // No kernels, the section, one task, its index, replicas, three flags around drain_delay, grpc.
   const std::string pinned =
-      "\0\14\1\0\2\1\0\0\0"s
+      "\0\14\1\0\2\1\0\0\0\1"s
       "\2\12\144\300\251\7\0\0\0\0\0\0\340\77\300\270\2\24\0"s
       "\1\1x\2u8\1\6\3abc"s
       "\0\0\200\237\111"s;
   CHECK(shown_bytes(encode_plan(plan_with(service)).substr(plain.size())) == shown_bytes(pinned));
   ServiceSpec defaults;
   std::string order = encode_service_options(defaults);
-  const std::string life = "\1\1\0\0\0\0\300\251\7\0\0\0\0\0\0\360\277\0\24\0\0\0\0\200\237\111"s;
+  const std::string life = "\1\1\0\0\0\1\0\300\251\7\0\0\0\0\0\0\360\277\0\24\0\0\0\0\200\237\111"s;
   REQUIRE(order.ends_with(life));
   CHECK_FALSE(decode_plan(plain + "\0\14\1\0"s + life).ok());
   CHECK_FALSE(decode_plan(plain + "\0\14\0"s).ok());

@@ -154,7 +154,7 @@ class AdderReplica final : public FrontReplica {
 struct ServiceSetup {
   int replicas = 1;
   int64_t drain_ms = 10'000, lease_ms = 60'000;
-  std::string port_file = {}, traffic_file = {};
+  std::string port_file = {}, grpc_port_file = {}, traffic_file = {};
 };
 
 /// A front with replicas of version "r1".
@@ -166,6 +166,7 @@ class Service {
     // Idle connections do not delay the end, unless a test asks for it.
     if (options_.limits.silence_ms == HttpLimits{}.silence_ms) options_.limits.silence_ms = 0;
     auto started = Front::start(loop_, {.port_file = setup_.port_file,
+                                        .grpc_port_file = setup_.grpc_port_file,
                                         .traffic_file = setup_.traffic_file,
                                         .lease_ms = setup_.lease_ms,
                                         .log =

@@ -93,12 +93,14 @@ class GrpcServerImpl final : public GrpcServer {
 
   uint16_t port() const override { return static_cast<uint16_t>(port_); }
 
-  void begin_drain(int64_t grace_ms) override {
+  void begin_drain(int64_t grace_ms, std::function<void()> drained) override {
     if (drain_.joinable()) return;
-    drain_ = engine_thread([this, until = system_clock::now() + milliseconds(grace_ms)] {
-      server_->Shutdown(until);
-      drained_.set_value();
-    });
+    drain_ = engine_thread(
+        [this, drained = std::move(drained), until = system_clock::now() + milliseconds(grace_ms)] {
+          server_->Shutdown(until);
+          drained_.set_value();
+          if (drained) drained();
+        });
   }
 
   bool wait_drained(int64_t timeout_ms) override {

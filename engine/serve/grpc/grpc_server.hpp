@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,7 +38,8 @@ class GrpcServer {
 
   virtual uint16_t port() const = 0;
   /// Accepts no connection and no call from now on, and cancels the open calls after `grace_ms`.
-  virtual void begin_drain(int64_t grace_ms) = 0;
+  /// `drained` is called when none is left, on a thread of the server.
+  virtual void begin_drain(int64_t grace_ms, std::function<void()> drained = {}) = 0;
   /// Waits until a drain that has begun is done; false after `timeout_ms`.
   virtual bool wait_drained(int64_t timeout_ms) = 0;
 };

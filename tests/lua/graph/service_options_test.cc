@@ -41,7 +41,8 @@ TEST_CASE("a service without options has the defaults") {
 TEST_CASE("the options of a service are in the plan, with its files as absolute paths") {
   Folder folder;
   flow::ServiceSpec service = service_with(
-      "listen = '[0::0]:8080', tls = { cert = 'tls/server.pem', key = './server.key', clients = "
+      "listen = '[0::0]:8080', grpc = 8081, tls = { cert = 'tls/server.pem', key = './server.key', "
+      "clients = "
       "'/etc/ca.pem' }, keys = flow.env('API_KEYS'), hosts = { 'Models.Example', 'b.example', "
       "'models.example' }, queue = 7, outputs = { scores = { 'FP32', { -1, 10 } } }, inputs = { "
       "pixels = { 'UINT8', { -1, 8, 8 } }, mask = { 'BOOL', { 1 } } }, batch = { max = 8 }",
@@ -52,6 +53,7 @@ TEST_CASE("the options of a service are in the plan, with its files as absolute 
   expected.keys.variable = "API_KEYS";
   expected.hosts = {"models.example", "b.example"};
   expected.queue_max = 7;
+  expected.grpc_port = 8081;
   expected.inputs = {{"mask", "BOOL", {1}}, {"pixels", "UINT8", {-1, 8, 8}}};
   expected.outputs = {{"scores", "FP32", {-1, 10}}};
   CHECK(service == expected);
@@ -93,6 +95,11 @@ TEST_CASE("the error of an option of a service says what it must be") {
       {"listen = '127.0.0.1:80', port = 80",
        "the option `listen` has the port, so `port` can't be given too: remove it"},
       {"port = -1", "the option `port` must be a port from 0 (any) to 65535, but is `-1`"},
+      {"grpc = 65536", "the option `grpc` must be a port from 0 (any) to 65535, but is `65536`"},
+      {"grpc = true", "the option `grpc` must be a port from 0 (any) to 65535"},
+      {"grpc = 80, port = 80",
+       "the option `grpc` has port 80, at which the service listens for HTTP: write another port, "
+       "or 0 for a free one"},
       {"tls = 'server.pem'",
        "the option `tls` must be a table such as { cert = \"server.pem\", key = \"server.key\" }, "
        "but is `server.pem`"},
@@ -402,6 +409,8 @@ TEST_CASE("the error of a service with a command says what to change") {
        "task `web`: the option `batch` is for a service with `predict`: requests to a server that "
        "a "
        "command starts are passed on as they are. Remove it"},
+      {"command = 'serve {port}', ready = '/', grpc = 0",
+       "task `web`: the option `grpc` is for a service with `predict`"},
       {"command = 'serve {port}', ready = '/', outputs = { y = { 'FP32', { 1 } } }",
        "task `web`: the option `outputs` is for a service with `predict`"},
       {"command = 'serve {port}', ready = '/', args = { 'port' }",
