@@ -292,7 +292,7 @@ void Transition::on(const ServiceReady& event) {
   if (state_.restarts_services) detail->deaths.clear();  // it does not kill what runs it
   u.detail = std::move(detail);
   r.services_up++;
-  if (is_only) emit(UnitChanged{r.id, own});
+  if (is_only) emit(UnitChanged{r.id, is_replica ? own : event.id.unit});
   satisfy_dependents(r, event.id.unit);
   if (is_replica) satisfy_dependents(r, own);
 }

@@ -42,14 +42,25 @@ std::string gate_problem(const CanarySpec& canary, const TrafficMeasured& measur
 
 }  // namespace
 
-const CanarySpec& canary_of(const Run& run) {
-  static const CanarySpec kNone;
-  const CanarySpec* longest = &kNone;
+CanarySpec canary_of(const Run& run) {
+  CanarySpec all;
   for (UnitId service : run.services) {
-    const CanarySpec& canary = def_of(run, service)->service.canary;
-    if (canary.percents.size() > longest->percents.size()) longest = &canary;
+    const CanarySpec& own = def_of(run, service)->service.canary;
+    if (own.percents.empty()) continue;
+    if (all.percents.empty()) {
+      all = own;
+      continue;
+    }
+    if (own.percents.size() > all.percents.size()) all.percents = own.percents;
+    all.every_ms = std::max(all.every_ms, own.every_ms);
+    all.min_requests = std::max(all.min_requests, own.min_requests);
+    bool is_stricter = own.max_error_rate >= 0 &&
+                       (all.max_error_rate < 0 || own.max_error_rate < all.max_error_rate);
+    if (is_stricter) all.max_error_rate = own.max_error_rate;
+    bool is_faster = own.max_p99_us > 0 && (all.max_p99_us == 0 || own.max_p99_us < all.max_p99_us);
+    if (is_faster) all.max_p99_us = own.max_p99_us;
   }
-  return *longest;
+  return all;
 }
 
 uint32_t step_count(const CanarySpec& canary) {
@@ -98,7 +109,7 @@ void Transition::on(const TrafficShifted& event) {
 void Transition::on(const TrafficMeasured& event) {
   Run& r = run(event.run);
   touch(r);
-  const CanarySpec& canary = canary_of(r);
+  const CanarySpec canary = canary_of(r);
   if (!event.error.empty()) return revert(r, event.error);
   if (event.requests < canary.min_requests) return observe(r);
   std::string problem = gate_problem(canary, event);
@@ -132,7 +143,7 @@ void Transition::observe(Run& run) {
 // The run fails with the reason once the version before has all the traffic.
 void Transition::revert(Run& run, const std::string& problem) {
   Rollover& rollover = run.rollover;
-  const CanarySpec& canary = canary_of(run);
+  const CanarySpec canary = canary_of(run);
   rollover.phase = RolloverPhase::reverting;
   rollover.reason =
       fmt::format("the {} at {}% failed: {}; the version before, {}, has all traffic again",

@@ -4,8 +4,8 @@
 
 namespace flow::core {
 
-/// The canary of the run's services; of several the one with the most steps.
-const CanarySpec& canary_of(const Run& run);
+/// The canary of the run's services: of several the most steps, and the strictest of each limit.
+CanarySpec canary_of(const Run& run);
 /// Percent of the traffic that the new version has in this step, and the number of steps.
 uint32_t step_percent(const CanarySpec& canary, uint32_t step);
 uint32_t step_count(const CanarySpec& canary);

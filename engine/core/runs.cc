@@ -117,7 +117,9 @@ void Transition::on(const CancelRequested& event) {
 void Transition::on(const StopRequested& event) {
   Run& r = run(event.run);
   touch(r);
-  if (r.status == RunStatus::serving) return stop_services(r);
+  // Services that wait for the traffic of their name, or have a part of it, are stopped too.
+  bool is_served = state_.restarts_services && r.has_result && r.open_units() == r.open_services;
+  if (r.status == RunStatus::serving || is_served) return stop_services(r);
   r.stopping = r.stop_requested = true;
   for (UnitId unit = 0; unit < r.units.size(); unit++) {
     switch (r.units[unit].phase) {

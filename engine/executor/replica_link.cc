@@ -165,8 +165,8 @@ Status ReplicaLink::await_admitted(int64_t until_us, bool& again) {
   again = true;
   while (true) {
     switch (receive(frame, until_us)) {
-      case Received::closed:
-        return environment_error("the front closed the connection");
+      case Received::closed:  // it ends, and the next one will answer
+        return Error{ErrorKind::interrupted, "the front closed the connection"};
       case Received::timeout:
         return environment_error("the front did not answer");
       case Received::woken:
@@ -201,6 +201,8 @@ Status ReplicaLink::join() {
     if (joined.ok()) return {};
     close();
     if (!again) return joined;
+    if (joined.error().kind == ErrorKind::interrupted)
+      until_us = monotonic_us() + options_.connect_ms * 1000;
     if (monotonic_us() >= until_us)
       return environment_error(
           fmt::format("its front did not answer within {} s ({}); `{}/front.log` may say why",

@@ -5,11 +5,14 @@
 #include <algorithm>
 #include <atomic>
 
+#include "engine/base/size_units.hpp"
 #include "engine/executor/attempt.hpp"
 #include "engine/executor/replica_link.hpp"
 #include "engine/executor/service_lease.hpp"
 #include "engine/executor/service_options.hpp"
+#include "engine/serve/batch.hpp"
 #include "engine/serve/predict_result.hpp"
+#include "engine/serve/tensor_frames.hpp"
 #include "engine/value/utf8.hpp"
 
 namespace flow {
@@ -30,7 +33,15 @@ Result<Tensors> predict(Attempt& attempt, ScriptVm& vm, const Tensors& inputs) {
   if (!result.ok())
     return Error{ErrorKind::task,
                  cut_text(attempt.hidden(result.error().message), kPredictErrorMax)};
-  return tensors_by_name(*result, attempt.shown_task());
+  auto outputs = tensors_by_name(*result, attempt.shown_task());
+  if (!outputs.ok()) return outputs;
+  if (uint64_t bytes = bytes_of(*outputs); bytes > kTensorBytesMax)
+    return Error{
+        ErrorKind::task,
+        fmt::format("`predict` returned {}, and the outputs of a batch may have {}: return "
+                    "less, or lower `batch.max`",
+                    format_bytes(bytes), format_bytes(kTensorBytesMax))};
+  return outputs;
 }
 
 /// Answers the service's request of the option `warmup`, so that no client waits for what only the

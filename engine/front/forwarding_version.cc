@@ -1,6 +1,7 @@
 #include "engine/front/forwarding_version.hpp"
 
 #include <fmt/format.h>
+#include <strings.h>
 
 #include <algorithm>
 #include <iterator>
@@ -16,8 +17,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr auto kDownTime = milliseconds(100);  // for which an unreachable server gets no request
-constexpr int kStatusMax = 599;                // that is counted as it is
+constexpr auto kDownTime = milliseconds(100);   // for which an unreachable server gets no request
+constexpr auto kLookPause = milliseconds(100);  // between looks for clients that have left
+constexpr int kStatusMax = 599;                 // that is counted as it is
 
 }  // namespace
 
@@ -44,6 +46,11 @@ ForwardingVersion::~ForwardingVersion() = default;
 // ---- Requests
 
 void ForwardingVersion::forward(HttpRequest request, HttpReply reply) {
+  // Keys are for the front alone.
+  if (!options().keys.empty())
+    std::erase_if(request.fields, [](const HttpField& field) {
+      return ::strcasecmp(field.name.c_str(), "authorization") == 0;
+    });
   Request own{.proxied = {std::move(request), std::move(reply)}, .arrived = Clock::now()};
   Clock::duration timeout = milliseconds(options().request_timeout_ms);
   if (const std::string& asked = own.proxied.request.timeout; !asked.empty()) {
@@ -213,7 +220,8 @@ bool ForwardingVersion::is_overdue() const {
 
 ServiceVersion::Clock::time_point ForwardingVersion::next_request_event() const {
   if (waiting_.empty()) return Clock::time_point::max();
-  Clock::time_point next = next_deadline_;
+  // Also to see which clients have left.
+  Clock::time_point next = std::min(next_deadline_, Clock::now() + kLookPause);
   for (const auto& each : servers_)
     if (each->is_down()) next = std::min(next, each->down_until);
   return next;

@@ -19,8 +19,9 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = Front::Clock;
 
-constexpr auto kRejoinTime = std::chrono::seconds(10);  // for the replicas of a version that died
-constexpr auto kLastResponses = milliseconds(200);      // for those that are sent at a drain's end
+constexpr auto kRejoinTime = std::chrono::seconds(10);   // for the replicas of a version that died
+constexpr auto kLastResponses = milliseconds(200);       // for those that are sent at a drain's end
+constexpr auto kUnusedLease = std::chrono::seconds(10);  // of a front that never listened
 constexpr uint32_t kPercentMax = 100;
 constexpr size_t kTrafficFileMax = 1 << 20;  // bytes
 constexpr auto kNever = Clock::time_point::max();
@@ -150,6 +151,7 @@ void Front::renew(FrontReplica& replica, JoinRequest request) {
 void Front::leave(FrontReplica& replica, Clock::duration grace) {
   ServiceVersion* version = versions_.find(replica);
   if (version == nullptr) return;
+  if (version->id() != measured_) measured_.clear();  // the version of the canary has taken over
   leaving_[version->id()] = {grace, Clock::now() + grace};
   version->set_leaving(replica);
   update();
@@ -182,7 +184,23 @@ void Front::add_engine() { engines_++; }
 void Front::remove_engine() {
   engines_--;
   idle_since_ = Clock::now();
+  if (engines_ == 0) give_up_canary();
   update();
+}
+
+/// No engine is left that decides about the version of a canary: the one before it has all traffic.
+void Front::give_up_canary() {
+  if (measured_.empty()) return;
+  const VersionSet::Entry* before = nullptr;
+  for (const VersionSet::Entry& each : versions_.all()) {
+    if (each.version->id() == measured_ || !each.version->has_staying()) continue;
+    if (before == nullptr || each.percent > before->percent) before = &each;
+  }
+  if (before == nullptr) return;
+  std::string id = before->version->id();
+  options_.log(fmt::format("the engine has ended during a canary: version {} has all traffic", id));
+  Status set = set_traffic({{id, kPercentMax}}, "");
+  if (!set.ok()) options_.log(set.error().message);
 }
 
 Status Front::set_traffic(TrafficWeights weights, const std::string& measured) {
@@ -199,6 +217,7 @@ Status Front::set_traffic(TrafficWeights weights, const std::string& measured) {
     if (!written.ok()) options_.log(written.error().message);
   }
   versions_.set_traffic(std::move(weights));
+  measured_ = measured;
   if (version != nullptr) version->counters().restart_step();
   update();
   return {};
@@ -255,7 +274,7 @@ void Front::update() {
   }
   if (drain_) continue_drain(now);
   if (versions_.has_replicas() || engines_ > 0) idle_since_ = now;
-  bool is_abandoned = now >= idle_since_ + milliseconds(options_.lease_ms);
+  bool is_abandoned = now >= idle_since_ + idle_lease();
   if (!drain_ && (is_abandoned || (has_left_ && versions_.all().empty()))) start_drain({{}, now});
   if (has_ended_) return;
   speak_for_primary();
@@ -372,12 +391,18 @@ void Front::end() {
   if (options_.ended) options_.ended();
 }
 
+/// A front that never listened has no address to keep.
+Clock::duration Front::idle_lease() const {
+  const Clock::duration lease = milliseconds(options_.lease_ms);
+  return listener_.is_open() ? lease : std::min<Clock::duration>(lease, kUnusedLease);
+}
+
 Clock::time_point Front::next_event() const {
   if (has_ended_) return kNever;
   Clock::time_point next = versions_.next_event();
   if (drain_) return std::min(next, drain_->has_begun ? drain_->until : drain_->accepts_until);
   const Clock::duration lease = milliseconds(options_.lease_ms);
-  if (engines_ == 0 && !versions_.has_replicas()) next = std::min(next, idle_since_ + lease);
+  if (engines_ == 0 && !versions_.has_replicas()) next = std::min(next, idle_since_ + idle_lease());
   Clock::time_point now = Clock::now();
   auto consider = [&](Clock::time_point time) {
     if (time > now) next = std::min(next, time);

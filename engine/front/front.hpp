@@ -117,6 +117,8 @@ class Front {
   void close(ServiceVersion& version, Clock::duration grace);
   void continue_drain(Clock::time_point now);
   void end();
+  void give_up_canary();
+  Clock::duration idle_lease() const;
   Clock::time_point next_event() const;
 
   EventLoop& loop_;
@@ -125,6 +127,7 @@ class Front {
   std::map<std::string, Leaving> leaving_;  // versions of which a replica leaves, by id
   std::optional<Drain> drain_;
   size_t engines_ = 0;            // that are connected
+  std::string measured_;          // the version of a canary that an engine measures; "": none
   Clock::time_point idle_since_;  // without a replica and an engine
   bool has_left_ = false;         // a version, because it was asked to
   bool is_update_posted_ = false, has_ended_ = false;

@@ -132,10 +132,12 @@ Status FrontListener::check(const ServiceOptions& options) const {
                   : std::vector<std::string>{};
   };
   std::vector<const char*> differs;
-  if (options.address != options_.address || options.port != options_.port)
-    differs.push_back("`listen`");
+  // Port 0 takes any port, also that of the listener.
+  bool has_other_port = options.port != 0 && options.port != options_.port;
+  if (options.address != options_.address || has_other_port) differs.push_back("`listen`");
   if (files(options) != files(options_)) differs.push_back("`tls`");
-  if (options.grpc_port != options_.grpc_port) differs.push_back("`grpc`");
+  bool takes_grpc = options.grpc_port == 0 && options_.grpc_port >= 0;
+  if (options.grpc_port != options_.grpc_port && !takes_grpc) differs.push_back("`grpc`");
   if (differs.empty()) return {};
   return user_error(fmt::format(
       "the service `{}` has another {} than the version that serves at {}, whose listener it would "

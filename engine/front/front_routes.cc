@@ -122,8 +122,7 @@ HttpResponse FrontRoutes::describe(Endpoint endpoint) const {
 void FrontRoutes::forward(HttpRequest request, HttpReply reply, const ServiceVersion& primary) {
   Endpoint endpoint = front_endpoint(request.path);
   if (endpoint != Endpoint::unknown) {
-    if (request.method == "GET" || request.method == "HEAD")
-      return reply.send(describe(endpoint));
+    if (request.method == "GET" || request.method == "HEAD") return reply.send(describe(endpoint));
     HttpResponse response = error_response(405, "this path permits GET and HEAD");
     response.fields = "Allow: GET, HEAD\r\n";
     return reply.send(std::move(response));

@@ -106,7 +106,13 @@ void FrontSocket::adopt(int socket) {
   auto place = peers_.emplace(peers_.end());
   // Not at once: the peer is the caller.
   auto ended = [this, place] { loop_.post([this, place] { peers_.erase(place); }); };
-  *place = std::make_shared<FrontPeer>(front_, loop_, socket, log_, ended);
+  try {
+    *place = std::make_shared<FrontPeer>(front_, loop_, socket, log_, ended);
+  } catch (const std::exception& error) {
+    peers_.erase(place);
+    log_(fmt::format("a peer was turned away: {}", error.what()));
+    return;
+  }
   auto timer = std::make_shared<asio::steady_timer>(loop_.context(), kFirstMessage);
   timer->async_wait(
       [timer, peer = std::weak_ptr<FrontPeer>(*place)](const boost::system::error_code& error) {

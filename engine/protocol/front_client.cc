@@ -102,10 +102,10 @@ Status FrontClient::set_traffic(const front::Traffic& traffic) {
   return {};
 }
 
-Result<front::Status> front_status(const std::string& folder) {
+Result<front::Status> front_status(const std::string& folder, const front::StatusRequest& request) {
   auto client = FrontClient::connect(folder);
   FLOW_TRY(client);
-  return client->status();
+  return client->status(request);
 }
 
 }  // namespace flow

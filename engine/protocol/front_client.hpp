@@ -36,6 +36,7 @@ class FrontClient {
 };
 
 /// What the front in this folder says about itself. No engine is needed.
-Result<front::Status> front_status(const std::string& folder);
+Result<front::Status> front_status(const std::string& folder,
+                                   const front::StatusRequest& request = {});
 
 }  // namespace flow

@@ -156,7 +156,8 @@ std::vector<ServiceInfo> Reader::services() const {
     if (run != state.runs.end()) update_record(run->second, record);
     record = impl_->current_record(std::move(record));
   }
-  return active_services(state, records, impl_->dir, front_status);
+  return active_services(state, records, impl_->dir,
+                         [](const std::string& folder) { return front_status(folder); });
 }
 
 namespace {

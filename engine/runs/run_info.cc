@@ -292,7 +292,7 @@ RolloverInfo rollover_of(const core::Run& run) {
   bool has_none =
       rollover.phase == core::RolloverPhase::none || (is_done && rollover.previous.empty());
   if (has_none) return {};
-  const CanarySpec& canary = core::canary_of(run);
+  const CanarySpec canary = core::canary_of(run);
   bool has_traffic = is_done || rollover.phase == core::RolloverPhase::shifting ||
                      rollover.phase == core::RolloverPhase::observing ||
                      rollover.phase == core::RolloverPhase::measuring;

@@ -110,6 +110,7 @@ void WorkerRegistry::forget(const core::RunId& run) {
     for (const auto& [name, remote] : remotes_) connections.push_back(remote.connection);
   }
   for (const auto& connection : connections) connection->forget(run);
+  call("", [&](Worker& worker) { worker.forget(run); });
 }
 
 void WorkerRegistry::replicate(const std::string& name, const core::AttemptId& id,

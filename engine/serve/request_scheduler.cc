@@ -16,10 +16,14 @@ constexpr int kStopping = 503;
 constexpr int kTooLate = 504;
 
 /// Whether the inputs have rows, and so many more of them are not too large.
-bool may_be_padded(const Tensors& inputs, int64_t rows) {
-  if (batch_signature(inputs).empty()) return false;
-  uint64_t row_bytes = bytes_of(inputs) / static_cast<uint64_t>(rows_of(inputs));
-  return row_bytes <= kBatchBytesMax / static_cast<uint64_t>(rows);
+bool may_be_padded(const std::vector<const Tensors*>& parts, int64_t rows) {
+  const Tensors& first = *parts.front();
+  if (batch_signature(first).empty()) return false;
+  uint64_t bytes = 0;
+  for (const Tensors* part : parts) bytes += bytes_of(*part);
+  uint64_t row_bytes = bytes_of(first) / static_cast<uint64_t>(rows_of(first));
+  return bytes <= kBatchBytesMax &&
+         row_bytes <= (kBatchBytesMax - bytes) / static_cast<uint64_t>(rows);
 }
 
 int64_t sum_of(const std::vector<int64_t>& rows) {
@@ -199,7 +203,7 @@ void RequestScheduler::start(Slot& slot, BatchQueue::Requests requests, Clock::t
   }
   Tensors padding;
   int64_t missing = limits_.rows_max - sum_of(batch.rows);
-  if (limits_.is_padded && missing > 0 && may_be_padded(*parts.front(), missing)) {
+  if (limits_.is_padded && missing > 0 && may_be_padded(parts, missing)) {
     padding = zero_rows(*parts.front(), missing);
     parts.push_back(&padding);
     batch.rows.push_back(missing);

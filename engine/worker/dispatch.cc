@@ -65,6 +65,7 @@ bool LocalWorker::dispatch_pending(bool may_spawn, std::deque<PendingOrder>& wai
   while (!pending_.empty()) {
     AttemptOrder& order = pending_.front().order;
     if (order.kind == TaskKind::service) {
+      if (!may_spawn) return true;
       order.front = own_front(order);
       if (Status started = ensure_front(order); !started.ok()) {
         fail_pending(started.error().message);

@@ -251,7 +251,9 @@ void LocalWorker::reap_exited() {
 
 bool LocalWorker::needs_tick() const {
   if (drain_by_us_ > 0) return true;
-  if (std::ranges::any_of(fronts_, [](const Front& front) { return front.process.pidfd < 0; }))
+  if (std::ranges::any_of(fronts_, [&](const Front& front) {
+        return front.process.pidfd < 0 || (!front.control && is_needed(front));
+      }))
     return true;
   return std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) {
     if (slot.ending_since_us > 0) return true;

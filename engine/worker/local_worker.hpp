@@ -14,6 +14,7 @@
 
 #include "engine/base/spin_wait.hpp"
 #include "engine/process/cgroup.hpp"
+#include "engine/protocol/front_client.hpp"
 #include "engine/protocol/replica_record.hpp"
 #include "engine/worker/front_process.hpp"
 #include "engine/worker/slot.hpp"
@@ -40,6 +41,7 @@ class LocalWorker final : public Worker {
   void drain(int64_t grace_ms) override;
   void ack_saved(const core::AttemptId& id, const std::string& name, bool ok) override;
   void ack_logs(size_t cost) override;
+  void forget(const core::RunId& run) override;
 
  private:
   struct PendingOrder {
@@ -51,6 +53,10 @@ class LocalWorker final : public Worker {
     std::string folder;
     int64_t lease_ms = 0;
     FrontProcess process;  // pidfd below 0: it has ended
+    /// Without a replica and an engine it would end after its lease, and a replica may take longer
+    /// to start.
+    std::optional<FrontClient> control;
+    int64_t needed_us = 0;  // when it was last needed
     int64_t started_us = 0;
     int64_t next_start_us = 0;  // if it has ended
     int64_t delay_us = 0;       // before it is started again
@@ -163,6 +169,7 @@ class LocalWorker final : public Worker {
   std::string own_front(const AttemptOrder& order) const;
   bool is_needed(const Front& front) const;
   void note_front_end(Front& front);
+  void hold_front(Front& front) const;
   void restart_fronts();
   /// The slot with the shortest queue whose running attempt is not known to be long.
   Slot* shortest_slot();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <utility>
 
 #include "engine/base/engine_thread.hpp"
@@ -12,7 +13,6 @@ namespace flow {
 
 namespace {
 
-constexpr int kAttempts = 3;
 constexpr std::chrono::milliseconds kPause{200};
 
 }  // namespace
@@ -37,12 +37,10 @@ Status shift_traffic(const std::string& folder, const core::ShiftTraffic& traffi
 
 Status measure_traffic(const std::string& folder, const core::ShiftTraffic& traffic,
                        uint32_t requests_min, core::TrafficMeasured& sum) {
-  auto client = FrontClient::connect(folder);
-  FLOW_TRY(client);
   front::StatusRequest request;
   request.set_warm_up(traffic.run);
   request.set_requests(requests_min);
-  auto status = client->status(request);
+  auto status = front_status(folder, request);
   FLOW_TRY(status);
   const auto& versions = status->versions();
   auto own = std::ranges::find_if(versions, [&](const front::VersionStatus& version) {
@@ -105,17 +103,23 @@ core::Event ServiceFronts::answer_of(const FrontOrder& order) {
     return core::TrafficShifted{traffic.run, traffic.step, done.ok() ? "" : done.error().message};
   }
   core::TrafficMeasured sum{traffic.run, traffic.step};
+  uint64_t fewest = std::numeric_limits<uint64_t>::max();
   for (const std::string& folder : order.folders) {
+    uint64_t before = sum.requests;
     Status asked =
         try_some_times([&] { return measure_traffic(folder, traffic, order.requests_min, sum); });
     if (!asked.ok()) sum.error = asked.error().message;
+    fewest = std::min(fewest, sum.requests - before);
   }
+  // Each service must have had enough.
+  if (fewest < order.requests_min) sum.requests = fewest;
   return sum;
 }
 
 Status ServiceFronts::try_some_times(const std::function<Status()>& attempt) {
+  auto until = std::chrono::steady_clock::now() + retry_time_;
   Status last = attempt();
-  for (int i = 1; i < kAttempts && !last.ok(); i++) {
+  while (!last.ok() && std::chrono::steady_clock::now() < until) {
     std::unique_lock lock(mutex_);
     if (changed_.wait_for(lock, kPause, [this] { return has_quit_; })) return last;
     lock.unlock();

@@ -1,5 +1,6 @@
 // Divides the traffic of a served name between two versions, at the fronts of its services.
 #pragma once
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -37,7 +38,9 @@ class FrontControl {
 class ServiceFronts final : public FrontControl {
  public:
   using Post = std::function<void(core::Event)>;
-  explicit ServiceFronts(Post post) : post_(std::move(post)) {}
+  /// A front that does not answer is asked again for `retry_time`: one that died is back by then.
+  explicit ServiceFronts(Post post, std::chrono::milliseconds retry_time = std::chrono::seconds(10))
+      : post_(std::move(post)), retry_time_(retry_time) {}
   ~ServiceFronts() override { quit(); }
 
   void give(FrontOrder order) override;
@@ -49,6 +52,7 @@ class ServiceFronts final : public FrontControl {
   Status try_some_times(const std::function<Status()>& attempt);
 
   const Post post_;
+  const std::chrono::milliseconds retry_time_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<FrontOrder> orders_;

@@ -20,6 +20,7 @@ namespace flow {
 namespace {
 
 constexpr int64_t kStartDelayUsMin = 50'000, kStartDelayUsMax = 1'000'000;
+constexpr int64_t kKeptUs = 90'000'000;    // longer than the pause before a service starts again
 constexpr int64_t kHealthyUs = 5'000'000;  // a front that ran so long is started again at once
 
 /// Sends one byte with the descriptor.
@@ -81,6 +82,15 @@ void LocalWorker::kill_replicas_on(const std::vector<std::string>& gpus) {
     });
     if (is_shared) kill_replica(replica);
     return is_shared;
+  });
+}
+
+/// Nothing adopts the replicas of a run that has ended.
+void LocalWorker::forget(const core::RunId& run) {
+  std::lock_guard lock(mutex_);
+  std::erase_if(replicas_, [&](const ReplicaRecord& replica) {
+    if (replica.run == run) kill_replica(replica);
+    return replica.run == run;
   });
 }
 
@@ -164,8 +174,18 @@ void LocalWorker::note_front_end(Front& front) {
   front.next_start_us = now + front.delay_us;
 }
 
+void LocalWorker::hold_front(Front& front) const {
+  if (is_needed(front)) front.needed_us = monotonic_us();
+  bool is_kept = monotonic_us() - front.needed_us < kKeptUs;
+  if (front.process.pidfd < 0 || !is_kept) return front.control.reset();
+  if (front.control) return;
+  auto connected = FrontClient::connect(front.folder);
+  if (connected.ok()) front.control.emplace(std::move(*connected));  // else it does not listen yet
+}
+
 void LocalWorker::restart_fronts() {
   std::erase_if(fronts_, [&](Front& front) {
+    hold_front(front);
     if (front.process.pidfd >= 0) return false;
     if (!is_needed(front)) return true;
     if (monotonic_us() < front.next_start_us) return false;

@@ -27,7 +27,7 @@ return flow.pipeline("leaks", {}, function() return leaks().stdout end)
 HOLDS = HOLD + r'''
 return flow.pipeline("holds", { gate = flow.param.string {} }, function(p) return hold(p.gate, "one").stdout end)
 '''
-LOGGED = {"run", "resume", "retry", "gc", "head", "worker"}
+LOGGED = {"run", "resume", "retry", "serve", "deploy", "rollback", "gc", "head", "worker"}
 KEYS = ["time", "level", "message", "run", "task", "attempt", "worker", "detail"]
 LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (trace|debug|info |warning|error) \S.*")
 

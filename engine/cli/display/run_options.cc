@@ -17,6 +17,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
+constexpr int64_t kFrontLeaseMin = 100;  // ms
+
 constexpr size_t kParamsBytesMax = 64 << 20;
 
 std::string nearest_file(const fs::path& path) {
@@ -177,8 +179,11 @@ RunOptions run_options(const RunArguments& arguments) {
   if (!arguments.serve_for.empty()) {
     options.serve_for_ms = parse_duration("--serve-for", arguments.serve_for);
   }
-  if (!arguments.front_lease.empty())
+  if (!arguments.front_lease.empty()) {
     options.front_lease_ms = parse_duration("--front-lease", arguments.front_lease);
+    if (options.front_lease_ms < kFrontLeaseMin)
+      fail("--front-lease is at least 100ms: in less time a service cannot start.");
+  }
   if (!arguments.params_file.empty()) options.params_json = read_params_file(arguments.params_file);
   for (const std::string& param : arguments.params) {
     size_t equals = param.find('=');

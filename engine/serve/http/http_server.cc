@@ -332,7 +332,9 @@ void HttpServerImpl::stop() {
     for (Phase phase : kAllPhases)
       while (!shared_.table.all(phase).empty()) shared_.table.all(phase).front()->close();
   });
-  loop_.run([] {});  // the handlers of what was closed have run
+  // Until the handlers of what was closed have run: the first job may overtake them, because a
+  // handler's own posts are queued at its end.
+  for (int i = 0; i < 2; i++) loop_.run([] {});
   if (own_loop_) own_loop_->stop();
 }
 
