@@ -5,38 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "engine/base/files.hpp"
 #include "engine/base/ids.hpp"
 #include "engine/process/process_stat.hpp"
+#include "engine/protocol/record_words.hpp"
 
 namespace flow {
-
-namespace {
-
-constexpr uint64_t kRecordMax = 16 * 1024;
-
-std::string_view next_word(std::string_view& text) {
-  size_t end = std::min(text.find(' '), text.size());
-  std::string_view word = text.substr(0, end);
-  text.remove_prefix(std::min(end + 1, text.size()));
-  return word;
-}
-
-template <typename Number>
-bool read_number(std::string_view word, Number& number) {
-  auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
-  return error == std::errc() && end == word.data() + word.size();
-}
-
-bool is_plain(std::string_view word) {
-  return !word.empty() && std::ranges::all_of(word, [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || c == '-';
-  });
-}
-
-}  // namespace
 
 std::string encode_replica_record(const ReplicaRecord& record) {
   return fmt::format("{} {} {} {} {} {} {} {} {}\n", record.boot, record.start_ticks, record.pid,

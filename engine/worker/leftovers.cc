@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -22,36 +21,17 @@
 #include "engine/environments/containers.hpp"
 #include "engine/process/cgroup.hpp"
 #include "engine/process/process_stat.hpp"
+#include "engine/protocol/record_words.hpp"
 
 namespace flow {
 
 namespace {
 
 constexpr int kRounds = 200;  // of 10 ms
-constexpr uint64_t kRecordMax = 16 * 1024;
 constexpr uint64_t kStartsWithinS = 2;
 constexpr const char *kCgroupSuffix = ".cgroup", *kContainerSuffix = ".container";
 
 std::string slots_folder(const std::string& state_dir) { return state_dir + "/scratch/slots"; }
-
-std::string_view next_word(std::string_view& text) {
-  size_t end = std::min(text.find(' '), text.size());
-  std::string_view word = text.substr(0, end);
-  text.remove_prefix(std::min(end + 1, text.size()));
-  return word;
-}
-
-template <typename Number>
-bool read_number(std::string_view word, Number& number) {
-  auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
-  return error == std::errc() && end == word.data() + word.size();
-}
-
-bool is_plain(std::string_view word) {
-  return !word.empty() && std::all_of(word.begin(), word.end(), [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || c == '-';
-  });
-}
 
 /// Only a complete line counts, because the writer may have died while writing it.
 std::optional<std::string_view> first_line(std::string_view text) {
