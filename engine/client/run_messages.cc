@@ -71,13 +71,14 @@ void put_traffic(const ServiceTraffic& traffic, client_protocol::ServiceTraffic&
   to.set_p99_us(traffic.p99_us);
   to.set_queued(traffic.queued);
   to.set_running(traffic.running);
+  to.set_queue_us(traffic.queue_us);
 }
 
 ServiceTraffic get_traffic(const client_protocol::ServiceTraffic& from) {
   return {from.is_ready(), from.is_draining(), from.percent(),
           from.requests(), from.errors(),      from.requests_per_second(),
           from.p50_us(),   from.p99_us(),      from.queued(),
-          from.running()};
+          from.running(),  from.queue_us()};
 }
 
 void put_rollover(const RolloverInfo& rollover, client_protocol::RolloverInfo& to) {
@@ -109,6 +110,10 @@ void put_service(const ServiceInfo& service, client_protocol::ServiceInfo& to) {
     each.set_worker(replica.worker);
     put_texts(replica.gpus, *each.mutable_gpus());
   }
+  to.set_replicas_min(service.replicas_min);
+  to.set_replicas_max(service.replicas_max);
+  to.set_replicas_wanted(service.replicas_wanted);
+  to.set_access_log(service.access_log);
   if (service.traffic) put_traffic(*service.traffic, *to.mutable_traffic());
 }
 
@@ -122,6 +127,10 @@ ServiceInfo get_service(const client_protocol::ServiceInfo& from) {
   for (const auto& each : from.replicas())
     service.replicas.push_back(
         {each.name(), each.status(), each.pid(), each.worker(), get_texts(each.gpus())});
+  service.replicas_min = from.replicas_min();
+  service.replicas_max = from.replicas_max();
+  service.replicas_wanted = from.replicas_wanted();
+  service.access_log = from.access_log();
   if (from.has_traffic()) service.traffic = get_traffic(from.traffic());
   return service;
 }

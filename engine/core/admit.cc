@@ -141,6 +141,9 @@ struct AdmissionCheck {
   bool operator()(const TrafficMeasured& e) const {
     return is_at(e.run, e.step, RolloverPhase::measuring);
   }
+  bool operator()(const ReplicasScaled&) const { return false; }
+  bool operator()(const GateCalled&) const { return false; }
+  bool operator()(const GateAnswered&) const { return false; }
   bool operator()(const WhenResolved& e) const {
     const Unit* u = find_unit(state, e.run, e.unit, Phase::resolving);
     return u != nullptr && find_run(state, e.run)->node(u->node).kind == NodeKind::when;

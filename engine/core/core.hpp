@@ -134,6 +134,7 @@ struct UnitDetail {
   bool was_ready = false;         // of a service: its newest attempt was ready,
   Time ready_at = 0;              // from this time on
   uint32_t restarts = 0;          // of a service: deaths since it was first ready
+  uint32_t replicas_wanted = 0;   // of a service whose replicas scale; 0: the least
   uint32_t deaths_in_row = 0;     // those of attempts that were not ready for kForgivenAfterMs
   UnitId computed_by = kNoNode;   // unit of this run that computes the same key
   std::vector<std::string> gpus;  // UUIDs of the GPUs of its newest attempt
@@ -213,14 +214,16 @@ enum class RolloverPhase : uint8_t {
   measuring,  // MeasureTraffic was issued
   reverting,  // all traffic goes back to the previous version
   done,
+  gated,  // the task that decides about the step runs. The numbers are stored: only append
 };
 struct Rollover {
   RunId previous;
   RolloverPhase phase = RolloverPhase::none;
-  uint32_t step = 0;    // index in CanarySpec::percents
-  uint32_t serial = 0;  // of its newest timer
-  Time began = 0;       // of the step
-  std::string reason;   // why it reverts
+  uint32_t step = 0;      // index in CanarySpec::percents
+  uint32_t serial = 0;    // of its newest timer
+  Time began = 0;         // of the step
+  std::string reason;     // why it reverts
+  UnitId gate = kNoNode;  // of the newest call of the task that decides
   bool operator==(const Rollover&) const = default;
 };
 

@@ -92,6 +92,8 @@ const char* phase_name(RolloverPhase phase) {
       return "reverting";
     case RolloverPhase::done:
       return "done";
+    case RolloverPhase::gated:
+      return "gated";
   }
   return "";
 }
@@ -117,6 +119,10 @@ void Transition::on(const TrafficMeasured& event) {
   if (r.rollover.step + 1 == step_count(canary)) return finish_rollover(r);
   shift(r, r.rollover.step + 1);
 }
+
+void Transition::on(const GateCalled& event) { touch(run(event.run)); }
+
+void Transition::on(const GateAnswered& event) { touch(run(event.run)); }
 
 void Transition::observed(Run& run) {
   touch(run);

@@ -11,7 +11,8 @@ uint32_t step_percent(const CanarySpec& canary, uint32_t step);
 uint32_t step_count(const CanarySpec& canary);
 /// Whether the traffic is divided between two versions, or about to be.
 inline bool is_under_way(RolloverPhase phase) {
-  return phase >= RolloverPhase::shifting && phase <= RolloverPhase::reverting;
+  return (phase >= RolloverPhase::shifting && phase <= RolloverPhase::reverting) ||
+         phase == RolloverPhase::gated;
 }
 /// Whether a run whose name is served beside it waits with the start of its services until the
 /// version before has ended (`rollover = "replace"`).

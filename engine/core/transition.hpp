@@ -51,6 +51,9 @@ class Transition {
   void on(const RunDeleted& event);
   void on(const TrafficShifted& event);  // rollover.cc
   void on(const TrafficMeasured& event);
+  void on(const GateCalled& event);
+  void on(const GateAnswered& event);
+  void on(const ReplicasScaled& event);  // scaling.cc
   void on(const GpusFound& event);
   void on(const GpuFailed& event);     // gpu_faults.cc
   void on(const WorkerJoined& event);  // workers.cc

@@ -305,13 +305,36 @@ struct TrafficMeasured {
   std::string error{};                // a front did not answer
 };
 
-using Event = std::variant<
-    EngineStarted, RunSubmitted, InputsResolved, InputsFailed, MapExpanded, WhenResolved,
-    ValueGathered, Assigned, AttemptRequeued, AttemptSucceeded, AttemptFailed, AttemptWaiting,
-    AttemptStopped, ServiceReady, StepSaved, CheckpointSaved, SignalReceived, TimerFired,
-    CancelRequested, StopRequested, ServeEnded, RetryRequested, RunDeleted, GpusFound, WorkerJoined,
-    WorkerDisconnected, WorkerLost, WorkerDraining, ResizeRequested, GpuFailed, WorkersAnnounced,
-    InputsMissing, ResourcesComputed, TrafficShifted, TrafficMeasured>;
+/// The number of replicas that a service whose replicas scale shall have from now on.
+struct ReplicasScaled {
+  RunId run;
+  UnitId unit = 0;  // the service's own
+  uint32_t replicas = 0;
+};
+/// The call of the task that decides about this step of a canary, as nodes of the run.
+struct GateCalled {
+  RunId run;
+  uint32_t step = 0;
+  std::shared_ptr<const PlanFragment> fragment;  // journaled by digest
+  Digest fragment_digest;
+};
+/// What that task returned.
+struct GateAnswered {
+  RunId run;
+  uint32_t step = 0;
+  bool passes = false;
+  std::string why{};  // it does not pass, as a clause
+};
+
+using Event =
+    std::variant<EngineStarted, RunSubmitted, InputsResolved, InputsFailed, MapExpanded,
+                 WhenResolved, ValueGathered, Assigned, AttemptRequeued, AttemptSucceeded,
+                 AttemptFailed, AttemptWaiting, AttemptStopped, ServiceReady, StepSaved,
+                 CheckpointSaved, SignalReceived, TimerFired, CancelRequested, StopRequested,
+                 ServeEnded, RetryRequested, RunDeleted, GpusFound, WorkerJoined,
+                 WorkerDisconnected, WorkerLost, WorkerDraining, ResizeRequested, GpuFailed,
+                 WorkersAnnounced, InputsMissing, ResourcesComputed, TrafficShifted,
+                 TrafficMeasured, ReplicasScaled, GateCalled, GateAnswered>;
 
 /// An event with its sequence number and time, as the journal holds it.
 struct Record {
@@ -355,6 +378,20 @@ struct ResolveWhen {
 struct GatherValue {
   RunId run;
   UnitId unit = 0;
+};
+
+/// Answered by GateCalled.
+struct CallGate {
+  RunId run;
+  uint32_t step = 0;
+  uint64_t requests = 0, errors = 0;  // of the step, as in TrafficMeasured
+  int64_t p50_us = 0, p99_us = 0;
+};
+/// Reads the result of the gate's unit. Answered by GateAnswered.
+struct ReadGate {
+  RunId run;
+  UnitId unit = 0;
+  uint32_t step = 0;
 };
 
 // Effects: executed only after the commit. An effect may be executed twice, so it names its
@@ -409,6 +446,6 @@ struct MeasureTraffic {
 
 using Command = std::variant<ResolveInputs, ExpandMap, ResolveWhen, GatherValue, ComputeResources,
                              StartAttempt, StopAttempt, AckSaved, SetTimer, RunChanged, UnitChanged,
-                             RunEnded, ShiftTraffic, MeasureTraffic>;
+                             RunEnded, ShiftTraffic, MeasureTraffic, CallGate, ReadGate>;
 
 }  // namespace flow::core

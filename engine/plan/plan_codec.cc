@@ -366,6 +366,14 @@ void service_life(IO& io, like<IO, ServiceSpec>& service) {
          canary.gate, service.warmup, wrapped.ready, wrapped.health, wrapped.start_timeout_ms);
 }
 
+// Scaling and logs, which were added later than those.
+template <typename IO>
+void service_scaling(IO& io, like<IO, ServiceSpec>& service) {
+  auto& scaling = service.scaling;
+  fields(io, scaling.max, scaling.target_queue_us, scaling.up_after_ms, scaling.down_after_ms,
+         service.access_log);
+}
+
 template <typename IO>
 void field(IO& io, like<IO, InputListing>& listing) {
   fields(io, listing.folder, listing.pattern, listing.paths);
@@ -420,6 +428,7 @@ enum LaterSection : uint64_t {
   kCodePlaces = 10,
   kServices = 11,
   kServiceLives = 12,
+  kServiceScaling = 13,
 };
 
 // Ascending by the index of the task.
@@ -557,9 +566,17 @@ ServiceSpec with_life(ServiceSpec to, const ServiceSpec& from) {
   to.wrapped = from.wrapped;
   return to;
 }
+ServiceSpec with_scaling(ServiceSpec to, const ServiceSpec& from) {
+  to.scaling = from.scaling;
+  to.access_log = from.access_log;
+  return to;
+}
 bool has_service_life(const TaskDef& def) { return with_life({}, def.service) != ServiceSpec{}; }
+bool has_service_scaling(const TaskDef& def) {
+  return with_scaling({}, def.service) != ServiceSpec{};
+}
 bool has_service_options(const TaskDef& def) {
-  ServiceSpec options = with_life(def.service, {});
+  ServiceSpec options = with_scaling(with_life(def.service, {}), {});
   const ServiceSpec defaults;
   options.port = defaults.port;
   options.batch_max = defaults.batch_max;
@@ -586,6 +603,17 @@ void service_lives(PlanReader& io, std::vector<TaskDef>& defs) {
   some(io, defs, [&](TaskDef& def) {
     service_life<PlanReader>(io, def.service);
     if (!io.failed() && !has_service_life(def)) io.fail("a service without replicas");
+  });
+}
+
+void service_scalings(PlanWriter& io, const std::vector<TaskDef>& defs) {
+  some(io, defs, has_service_scaling,
+       [&](const TaskDef& def) { service_scaling<PlanWriter>(io, def.service); });
+}
+void service_scalings(PlanReader& io, std::vector<TaskDef>& defs) {
+  some(io, defs, [&](TaskDef& def) {
+    service_scaling<PlanReader>(io, def.service);
+    if (!io.failed() && !has_service_scaling(def)) io.fail("a service without scaling and logs");
   });
 }
 
@@ -633,8 +661,10 @@ void later_fields(PlanWriter& io, const Plan& plan) {
   bool has_any_place = std::ranges::any_of(plan.defs, has_places);
   bool has_services = std::ranges::any_of(plan.defs, has_service_options);
   bool has_lives = std::ranges::any_of(plan.defs, has_service_life);
+  bool has_scalings = std::ranges::any_of(plan.defs, has_service_scaling);
   bool has_sections = !ignoring.empty() || has_tags || !plan.listings.empty() || has_any_function ||
-                      has_options || has_environments || has_any_place || has_services || has_lives;
+                      has_options || has_environments || has_any_place || has_services ||
+                      has_lives || has_scalings;
   kernels(io, plan.defs, !has_sections);
   if (!ignoring.empty()) {
     io.number(kIgnoringTasks);
@@ -672,6 +702,10 @@ void later_fields(PlanWriter& io, const Plan& plan) {
     io.number(kServiceLives);
     service_lives(io, plan.defs);
   }
+  if (has_scalings) {
+    io.number(kServiceScaling);
+    service_scalings(io, plan.defs);
+  }
 }
 void later_fields(PlanReader& io, Plan& plan) {
   kernels(io, plan.defs);
@@ -708,6 +742,8 @@ void later_fields(PlanReader& io, Plan& plan) {
       services(io, plan.defs);
     } else if (section == kServiceLives) {
       service_lives(io, plan.defs);
+    } else if (section == kServiceScaling) {
+      service_scalings(io, plan.defs);
     } else {
       io.fail("a section of a newer flow");
     }
@@ -755,6 +791,7 @@ std::string encode_service_options(const ServiceSpec& service) {
   PlanWriter io(kServiceMagic);
   service_options<PlanWriter>(io, service);
   service_life<PlanWriter>(io, service);
+  service_scaling<PlanWriter>(io, service);
   return io.take();
 }
 
@@ -764,6 +801,7 @@ Result<ServiceSpec> decode_service_options(std::string_view bytes) {
   ServiceSpec service;
   service_options<PlanReader>(io, service);
   service_life<PlanReader>(io, service);
+  service_scaling<PlanReader>(io, service);
   FLOW_TRY(io.finish("service"));
   return service;
 }

@@ -64,6 +64,15 @@ struct WarmupTensor {
 constexpr size_t kWarmupBytesMax = 1 << 20;
 constexpr uint32_t kReplicasMax = 256;
 
+/// How the number of replicas follows the load, from ServiceSpec::replicas on.
+struct ReplicaScaling {
+  uint32_t max = 0;                // replicas; 0: their number is fixed
+  int64_t target_queue_us = 5000;  // one more is started when requests wait longer for a batch,
+  int64_t up_after_ms = 5'000;     // for so long,
+  int64_t down_after_ms = 60'000;  // and one ends after so long below the target
+  bool operator==(const ReplicaScaling&) const = default;
+};
+
 /// A server that the task's command starts; the front forwards requests to it.
 struct WrappedServer {
   std::string ready{};                 // path that answers 2xx when the server is ready
@@ -92,6 +101,8 @@ struct ServiceSpec {
   CanarySpec canary{};
   std::vector<WarmupTensor> warmup{};
   WrappedServer wrapped{};  // if the definition has a command
+  ReplicaScaling scaling{};
+  double access_log = 0;  // part of the requests that the access log has; 0: there is no log
   bool operator==(const ServiceSpec&) const = default;
 };
 
@@ -105,6 +116,10 @@ bool is_host_name(std::string_view text);
 /// Whether the text can name a tensor: 1 to kTensorNameMax bytes of UTF-8 without control
 /// characters.
 bool is_tensor_name(std::string_view text);
+
+/// Datatype of elements of any size: each is a u32 with its number of bytes, little-endian, and
+/// they follow.
+constexpr std::string_view kBytesDatatype = "BYTES";
 
 bool is_tensor_datatype(std::string_view text);
 

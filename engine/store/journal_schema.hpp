@@ -37,6 +37,7 @@ constexpr JournalSchema kJournalSchemas[] = {
     {17, "tags of instances", "0.1.0"},
     {18, "resources that functions computed, missing environments", "0.1.0"},
     {19, "rollovers of served names, replicas and restarts of services", "0.1.0"},
+    {20, "replicas that scale, tasks that decide about a canary", "0.1.0"},
 };
 /// What this program writes, and the newest that it reads.
 constexpr uint32_t kJournalSchema = std::rbegin(kJournalSchemas)->number;

@@ -94,6 +94,28 @@ void put_event(const core::TrafficMeasured& e, RecordWriter& writer, journal::Re
   m.set_error(e.error);
 }
 
+void put_event(const core::ReplicasScaled& e, RecordWriter& writer, journal::Record& record) {
+  journal::ReplicasScaled& m = *record.mutable_replicas_scaled();
+  m.set_run(writer.run_index(e.run));
+  m.set_unit(e.unit);
+  m.set_replicas(e.replicas);
+}
+
+void put_event(const core::GateCalled& e, RecordWriter& writer, journal::Record& record) {
+  journal::GateCalled& m = *record.mutable_gate_called();
+  m.set_run(writer.run_index(e.run));
+  m.set_step(e.step);
+  m.set_fragment_digest(bytes_of(e.fragment_digest));
+}
+
+void put_event(const core::GateAnswered& e, RecordWriter& writer, journal::Record& record) {
+  journal::GateAnswered& m = *record.mutable_gate_answered();
+  m.set_run(writer.run_index(e.run));
+  m.set_step(e.step);
+  m.set_passes(e.passes);
+  m.set_why(e.why);
+}
+
 void put_event(const core::MapExpanded& e, RecordWriter& writer, journal::Record& record) {
   journal::MapExpanded& m = *record.mutable_map_expanded();
   m.set_run(writer.run_index(e.run));
@@ -448,6 +470,22 @@ core::Event get_event(const journal::TrafficMeasured& m, RecordFields& fields) {
                                m.p50_us(),          m.p99_us(), m.error()};
 }
 
+core::Event get_event(const journal::ReplicasScaled& m, RecordFields& fields) {
+  fields.require(m.replicas() > 0, "replicas", "is missing");
+  return core::ReplicasScaled{fields.run(m.run()), m.unit(), m.replicas()};
+}
+
+core::Event get_event(const journal::GateCalled& m, RecordFields& fields) {
+  core::GateCalled e{fields.run(m.run()), m.step(), nullptr, {}};
+  fields.require(!m.fragment_digest().empty(), "fragment_digest", "is missing");
+  e.fragment = fields.fragment(m.fragment_digest(), e.fragment_digest);
+  return e;
+}
+
+core::Event get_event(const journal::GateAnswered& m, RecordFields& fields) {
+  return core::GateAnswered{fields.run(m.run()), m.step(), m.passes(), m.why()};
+}
+
 core::Event get_event(const journal::MapExpanded& m, RecordFields& fields) {
   return core::MapExpanded{
       fields.run(m.run()), m.unit(), m.count(), {m.tags().begin(), m.tags().end()}};
@@ -656,6 +694,12 @@ core::Event event_of(const journal::Record& m, RecordFields& fields) {
       return get_event(m.traffic_shifted(), fields);
     case Record::kTrafficMeasured:
       return get_event(m.traffic_measured(), fields);
+    case Record::kReplicasScaled:
+      return get_event(m.replicas_scaled(), fields);
+    case Record::kGateCalled:
+      return get_event(m.gate_called(), fields);
+    case Record::kGateAnswered:
+      return get_event(m.gate_answered(), fields);
     case Record::EVENT_NOT_SET:
       break;
   }

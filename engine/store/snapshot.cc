@@ -150,6 +150,7 @@ void put_detail(const core::UnitDetail& e, journal::UnitDetail& m) {
   m.set_ready_at(e.ready_at);
   m.set_restarts(e.restarts);
   m.set_deaths_in_row(e.deaths_in_row);
+  m.set_replicas_wanted(e.replicas_wanted);
   if (e.computed) put_resources(*e.computed, *m.mutable_computed());
 }
 
@@ -198,6 +199,7 @@ bool get_detail(const journal::UnitDetail& m, core::UnitDetail& e) {
   e.ready_at = m.ready_at();
   e.restarts = m.restarts();
   e.deaths_in_row = m.deaths_in_row();
+  e.replicas_wanted = m.replicas_wanted();
   if (m.has_computed()) {
     auto computed = std::make_shared<core::AttemptResources>();
     if (!get_resources(m.computed(), *computed)) return false;
@@ -215,14 +217,15 @@ void put_rollover(const core::Rollover& rollover, journal::Rollover& m) {
   m.set_serial(rollover.serial);
   m.set_began(rollover.began);
   m.set_reason(rollover.reason);
+  m.set_gate(rollover.gate == kNoNode ? 0 : rollover.gate + 1);
 }
 
 /// Returns false for an unknown phase.
 bool get_rollover(const journal::Rollover& m, core::Rollover& rollover) {
-  if (m.phase() > static_cast<uint32_t>(core::RolloverPhase::done)) return false;
-  rollover = {m.previous(), static_cast<core::RolloverPhase>(m.phase()),
-              m.step(),     m.serial(),
-              m.began(),    m.reason()};
+  if (m.phase() > static_cast<uint32_t>(core::RolloverPhase::gated)) return false;
+  rollover = {
+      m.previous(), static_cast<core::RolloverPhase>(m.phase()), m.step(), m.serial(), m.began(),
+      m.reason(),   m.gate() == 0 ? kNoNode : m.gate() - 1};
   return true;
 }
 

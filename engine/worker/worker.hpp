@@ -60,8 +60,9 @@ struct AttemptOrder {
   std::string defined_at;                  // of a shell task: "p.lua:3"
   bool stage_copy = false, named_args = false;
   ServiceSpec service;
-  int64_t request_timeout_ms = 0;   // of a service: deadline of its requests; 0: the default
-  std::string front;                // of a service: folder of its front
+  int64_t request_timeout_ms = 0;  // of a service: deadline of its requests; 0: the default
+  std::string front;               // of a service: folder of its front
+  std::string front_address;  // at which its machine's workers reach that front; "": it is here
   int64_t front_lease_ms = 60'000;  // how long it serves without an engine
   std::string service_keys;         // value of the variable that `service` names; also in `hide`
   RankId rank_id() const { return {id, rank}; }

@@ -427,6 +427,8 @@ bool Scenario::parse(const Words& words, Event& event) {
                       number(words, "p99", 0)};
     e.error = option(words, "error");
     event = std::move(e);
+  } else if (verb == "scaled") {
+    event = ReplicasScaled{run_, named, uint32_t(std::stoul(word(2)))};
   } else if (verb == "cancel") {
     event = CancelRequested{run_};
   } else if (verb == "stop") {
@@ -537,6 +539,10 @@ std::string Scenario::text_of(const Command& command) const {
            (c->previous.empty() ? "" : " from " + c->previous) + " step " + std::to_string(c->step);
   if (auto* c = std::get_if<MeasureTraffic>(&command))
     return in_run(c->run) + "measure step " + std::to_string(c->step);
+  if (auto* c = std::get_if<CallGate>(&command))
+    return in_run(c->run) + "gate step " + std::to_string(c->step);
+  if (auto* c = std::get_if<ReadGate>(&command))
+    return name(c->run, c->unit) + " read gate step " + std::to_string(c->step);
   return in_run(std::get<RunEnded>(command).run) + "ended";
 }
 

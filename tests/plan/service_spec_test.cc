@@ -60,6 +60,8 @@ ServiceSpec living_service() {
 ServiceSpec stored_service() {
   ServiceSpec service = living_service();
   service.wrapped = {"/ready", "/health", 5000};
+  service.scaling = {8, 7'000, 4'000, 50'000};
+  service.access_log = 0.5;
   return service;
 }
 
@@ -339,10 +341,12 @@ TEST_CASE("the replicas and the rollover of a service survive in a plan, whose o
   alone.replicas = 2;
   ServiceSpec grpc;
   grpc.grpc_port = 0;
-  for (const auto& [service, before] :
-       {std::pair(stored_service(), encode_plan(plan_with(full_service()))),
-        std::pair(alone, encode_plan(plan_with({}))),
-        std::pair(grpc, encode_plan(plan_with({})))}) {
+  ServiceSpec unscaled = stored_service();
+  unscaled.scaling = {};
+  unscaled.access_log = 0;
+  for (const auto& [service, before] : {std::pair(unscaled, encode_plan(plan_with(full_service()))),
+                                        std::pair(alone, encode_plan(plan_with({}))),
+                                        std::pair(grpc, encode_plan(plan_with({})))}) {
     std::string bytes = encode_plan(plan_with(service));
     REQUIRE(bytes.starts_with(before));
     auto back = decode_plan(bytes);
@@ -371,9 +375,23 @@ TEST_CASE("the bytes of the replicas and the rollover of a service in a plan are
   ServiceSpec defaults;
   std::string order = encode_service_options(defaults);
   const std::string life = "\1\1\0\0\0\1\0\300\251\7\0\0\0\0\0\0\360\277\0\24\0\0\0\0\200\237\111"s;
-  REQUIRE(order.ends_with(life));
+  REQUIRE(order.find(life) != std::string::npos);
+  const std::string after_life = order.substr(order.find(life) + life.size());
+  CHECK(shown_bytes(after_life) == shown_bytes("\0\220\116\220\116\300\251\7\0\0\0\0\0\0\0\0"s));
   CHECK_FALSE(decode_plan(plain + "\0\14\1\0"s + life).ok());
   CHECK_FALSE(decode_plan(plain + "\0\14\0"s).ok());
+}
+
+TEST_CASE("the bytes of the scaling of a service in a plan are pinned") {
+  using namespace std::string_literals;
+  ServiceSpec service;
+  service.scaling.max = 8;
+  service.access_log = 0.5;
+  const std::string plain = encode_plan(plan_with({}));
+  // No kernels, the section, one task, its index, and the fields.
+  const std::string pinned = "\0\15\1\0\10\220\116\220\116\300\251\7\0\0\0\0\0\0\340\77"s;
+  CHECK(shown_bytes(encode_plan(plan_with(service)).substr(plain.size())) == shown_bytes(pinned));
+  CHECK_FALSE(decode_plan(plain + "\0\15\1\0\0\220\116\220\116\300\251\7\0\0\0\0\0\0\0\0"s).ok());
 }
 
 TEST_CASE("a limit that is no number keeps its bytes in a plan and is refused") {

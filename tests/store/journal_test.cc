@@ -105,6 +105,12 @@ std::vector<core::Record> of_rollovers() {
           {3, 1002, core::TimerFired{"run-1", kNoNode, 7}}};
 }
 
+std::vector<core::Record> of_scaling(const Sources& sources) {
+  return {{1, 1000, core::ReplicasScaled{"run-1", 3, 4}},
+          {2, 1001, core::GateCalled{"run-1", 1, sources.fragment, sources.fragment_digest}},
+          {3, 1002, core::GateAnswered{"run-1", 1, false, "`check` returned false"}}};
+}
+
 std::vector<core::Record> of_restarted_services() {
   return {{1, 1000, core::EngineStarted{5, 2000, 4096, {}, true, true}}};
 }
@@ -422,6 +428,7 @@ TEST_CASE("a snapshot holds a replicated service with the deaths of its replicas
   detail.was_ready = true;
   detail.ready_at = 17'000;
   detail.restarts = 4;
+  detail.replicas_wanted = 6;
   detail.deaths_in_row = 3;
   run.units[2].detail = std::make_shared<const core::UnitDetail>(detail);
   auto restored = decode_snapshot(encode_snapshot(live), find_plan, Sources().find_fragment);
@@ -433,6 +440,7 @@ TEST_CASE("a snapshot holds a replicated service with the deaths of its replicas
   CHECK(again.units[2].detail->was_ready);
   CHECK(again.units[2].detail->ready_at == 17'000);
   CHECK(again.units[2].detail->restarts == 4);
+  CHECK(again.units[2].detail->replicas_wanted == 6);
   CHECK(again.units[2].detail->deaths_in_row == 3);
   CHECK(core::check_invariants(*restored) == "");
 
@@ -697,8 +705,8 @@ TEST_CASE(
   std::set<size_t> kinds;
   for (const core::Record& record : records) kinds.insert(record.event.index());
   size_t shared = 1;  // of_rollovers() has a timer, which is an older kind
-  size_t newer =
-      of_ignored_failures().size() + of_resources().size() + of_rollovers().size() - shared;
+  size_t newer = of_ignored_failures().size() + of_resources().size() + of_rollovers().size() +
+                 of_scaling(sources).size() - shared;
   CHECK(kinds.size() + newer == std::variant_size_v<core::Event>);
   replayed("15", records, sources);
   CHECK(content(hex(encode_records(records))) == content(pinned("journal-15")));
@@ -749,14 +757,33 @@ TEST_CASE("bytes of version 19, with rollovers, replay and are written unchanged
   CHECK(measured.p99_us == 20'000);
   CHECK(measured.error == "gone");
   CHECK(std::get<core::TimerFired>(back.at(2).event).unit == kNoNode);
-  CHECK(hex(encode_records(of_rollovers())) == pinned("journal-19"));
+  CHECK(content(hex(encode_records(of_rollovers()))) == content(pinned("journal-19")));
 }
 
 TEST_CASE("bytes of version 19, with an engine that restarts services, are written unchanged") {
   Sources sources;
   std::vector<core::Record> back = replayed("19-services", of_restarted_services(), sources);
   CHECK(std::get<core::EngineStarted>(back.at(0).event).restarts_services);
-  CHECK(hex(encode_records(of_restarted_services())) == pinned("journal-19-services"));
+  CHECK(content(hex(encode_records(of_restarted_services()))) ==
+        content(pinned("journal-19-services")));
+}
+
+TEST_CASE("bytes of version 20, with scaled replicas and gates, replay and are written unchanged") {
+  Sources sources;
+  std::vector<core::Record> back = replayed("20", of_scaling(sources), sources);
+  const auto& scaled = std::get<core::ReplicasScaled>(back.at(0).event);
+  CHECK(scaled.run == "run-1");
+  CHECK(scaled.unit == 3);
+  CHECK(scaled.replicas == 4);
+  const auto& called = std::get<core::GateCalled>(back.at(1).event);
+  CHECK(called.step == 1);
+  CHECK(called.fragment == sources.fragment);
+  CHECK(called.fragment_digest == sources.fragment_digest);
+  const auto& answered = std::get<core::GateAnswered>(back.at(2).event);
+  CHECK(answered.step == 1);
+  CHECK(!answered.passes);
+  CHECK(answered.why == "`check` returned false");
+  CHECK(hex(encode_records(of_scaling(sources))) == pinned("journal-20"));
 }
 
 TEST_CASE("a snapshot contains the rollover of a run, and one in an unknown phase is rejected") {
@@ -767,11 +794,11 @@ TEST_CASE("a snapshot contains the rollover of a run, and one in an unknown phas
   for (size_t i = 0; i < 2; i++) core::apply(live, records[i], dropped);
   REQUIRE(live.runs.size() == 1);
   core::Run& run = live.runs.begin()->second;
-  run.rollover = {"run-0", core::RolloverPhase::reverting, 2, 5, 1000, "it failed"};
+  run.rollover = {"run-0", core::RolloverPhase::reverting, 2, 5, 1000, "it failed", 4};
   auto restored = decode_snapshot(encode_snapshot(live), sources.find_plan, sources.find_fragment);
   if (!restored.ok()) FAIL(restored.error().message);
   CHECK(restored->runs.begin()->second.rollover == run.rollover);
-  run.rollover.phase = static_cast<core::RolloverPhase>(7);
+  run.rollover.phase = static_cast<core::RolloverPhase>(8);
   restored = decode_snapshot(encode_snapshot(live), sources.find_plan, sources.find_fragment);
   REQUIRE_FALSE(restored.ok());
   CHECK_THAT(restored.error().message, Catch::Contains("a rollover in an unknown phase"));

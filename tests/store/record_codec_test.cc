@@ -110,6 +110,8 @@ core::InputsResolved resolved(Random& r) {
   return e;
 }
 
+core::GateCalled gate_called(Random& r) { return {r.run(), r.u32(), any_fragment({}), r.digest()}; }
+
 core::AttemptSucceeded succeeded(Random& r) {
   core::AttemptSucceeded e{r.attempt(), r.digest(), nullptr, {}, r.i64(), r.flag()};
   if (r.flag()) e.fragment_digest = r.digest(), e.fragment = any_fragment({});
@@ -172,7 +174,10 @@ std::vector<core::Event> random_events(Random& r) {
                                 1 + static_cast<uint32_t>(r.below(9)), r.u32(), r.quantities()},
                                r.amount()}},
       core::TrafficShifted{r.run(), r.u32(), r.text()},
-      core::TrafficMeasured{r.run(), r.u32(), r.u64(), r.u64(), r.amount(), r.amount(), r.text()}};
+      core::TrafficMeasured{r.run(), r.u32(), r.u64(), r.u64(), r.amount(), r.amount(), r.text()},
+      core::ReplicasScaled{r.run(), r.u32(), 1 + static_cast<uint32_t>(r.below(9))},
+      gate_called(r),
+      core::GateAnswered{r.run(), r.u32(), r.flag(), r.text_or_none()}};
 }
 
 // ---- all fields of an event, for comparisons
@@ -235,6 +240,11 @@ auto fields(const core::TrafficShifted& e) { return std::tuple(e.run, e.step, e.
 auto fields(const core::TrafficMeasured& e) {
   return std::tuple(e.run, e.step, e.requests, e.errors, e.p50_us, e.p99_us, e.error);
 }
+auto fields(const core::ReplicasScaled& e) { return std::tuple(e.run, e.unit, e.replicas); }
+auto fields(const core::GateCalled& e) {
+  return std::tuple(e.run, e.step, e.fragment, e.fragment_digest);
+}
+auto fields(const core::GateAnswered& e) { return std::tuple(e.run, e.step, e.passes, e.why); }
 template <typename OfAttempt>
 auto fields(const OfAttempt& e) -> decltype(std::tuple(e.id)) {
   return std::tuple(e.id);
@@ -364,6 +374,9 @@ TEST_CASE("a damaged record is rejected with its sequence number and its field")
       {37, field(2, 1), "(TrafficMeasured) is damaged: `run` is missing"},
       {37, field(1, 1) + field(5, minus_one), "`p50_us` is negative"},
       {37, field(1, 1) + field(6, minus_one), "`p99_us` is negative"},
+      {38, field(1, 1), "(ReplicasScaled) is damaged: `replicas` is missing"},
+      {39, field(1, 1), "(GateCalled) is damaged: `fragment_digest` is missing"},
+      {40, field(2, 1), "(GateAnswered) is damaged: `run` is missing"},
       {33, field(1, 4097), "(WorkersAnnounced) is damaged: `count` is 4097, the limit is 4096"},
   };
   for (const Damage& damage : damages) {
@@ -396,7 +409,7 @@ TEST_CASE("a batch without a schema is rejected, and the table ends with the new
   auto back = decode_records(bytes, any_plan, any_fragment);
   REQUIRE_FALSE(back.ok());
   CHECK(back.error().message == "a batch of the journal has no schema");
-  CHECK(kJournalSchema == 19);
+  CHECK(kJournalSchema == 20);
   CHECK_FALSE(check_schema(kJournalSchema + 1, "journal").ok());
   CHECK(check_schema(kJournalSchema, "journal").ok());
   CHECK(check_schema(1, "journal").ok());

@@ -229,6 +229,7 @@ struct ServiceTraffic {
   double requests_per_second = 0;     ///< of the last 10 s, as the next
   int64_t p50_us = 0, p99_us = 0;     ///< duration of requests
   uint64_t queued = 0, running = 0;   ///< requests, now
+  int64_t queue_us = 0;               ///< mean time of a request before its batch, of the last 10 s
 };
 /// A service of an active run: a version of what is served under the run's name.
 struct ServiceInfo {
@@ -238,8 +239,11 @@ struct ServiceInfo {
   std::string status;   ///< of the run
   std::string url;      ///< "" until a replica is ready
   std::vector<ReplicaInfo> replicas;
-  std::optional<ServiceTraffic> traffic;  ///< nothing: no front was asked, or none answered
-  std::string json() const;               ///< one line
+  uint32_t replicas_min = 1, replicas_max = 1;  ///< equal if their number is fixed
+  uint32_t replicas_wanted = 1;                 ///< now
+  std::string access_log;                       ///< absolute path of the file; "": there is none
+  std::optional<ServiceTraffic> traffic;        ///< nothing: no front was asked, or none answered
+  std::string json() const;                     ///< one line
 };
 /// The takeover of a name's traffic by a run: see "Services" in docs/reference-lua.md.
 struct RolloverInfo {
