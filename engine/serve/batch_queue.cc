@@ -69,8 +69,20 @@ void BatchQueue::insert(std::unique_ptr<PendingRequest> request, bool is_urgent)
   entry.is_urgent = is_urgent;
   bucket.urgent += is_urgent ? 1 : 0;
   bucket.rows += request->rows;
+  places_ += places_of(*request);
   entry.request = std::move(request);
   insert_age(bucket);
+}
+
+/// A request that cannot be joined with others takes a batch, and so does one with more rows.
+int64_t BatchQueue::places_of(const PendingRequest& request) const {
+  return request.rows == 0 ? rows_max_ : std::min(request.rows, rows_max_);
+}
+
+int64_t BatchQueue::calls_with(const PendingRequest& request) const {
+  bool is_joined = !request.is_alone && !batch_signature(request.request.inputs).empty();
+  int64_t places = is_joined ? std::min(rows_of(request.request.inputs), rows_max_) : rows_max_;
+  return (places_ + places + rows_max_ - 1) / rows_max_;
 }
 
 BatchQueue::Requests BatchQueue::take_all() {
@@ -81,6 +93,7 @@ BatchQueue::Requests BatchQueue::take_all() {
   filling_.clear();
   full_.clear();
   deadlines_.clear();
+  places_ = 0;
   Requests all;
   for (auto& [number, request] : by_number) all.push_back(std::move(request));
   return all;
@@ -155,6 +168,7 @@ std::unique_ptr<PendingRequest> BatchQueue::remove(Bucket& bucket, uint64_t numb
   std::unique_ptr<PendingRequest> request = std::move(entry->second.request);
   deadlines_.erase(entry->second.deadline);
   bucket.rows -= request->rows;
+  places_ -= places_of(*request);
   bucket.urgent -= entry->second.is_urgent ? 1 : 0;
   bucket.entries.erase(entry);
   return request;

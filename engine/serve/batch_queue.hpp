@@ -48,6 +48,8 @@ class BatchQueue {
   /// Puts a request that was taken before at its former place. It is due at once.
   void put_back(std::unique_ptr<PendingRequest> request);
   size_t size() const { return deadlines_.size(); }
+  /// As many batches as all requests and this one make at least.
+  int64_t calls_with(const PendingRequest& request) const;
   /// Removes all requests, in the order of push().
   Requests take_all();
   /// Removes the requests whose deadline has passed, and those whose client has left. It looks for
@@ -71,6 +73,7 @@ class BatchQueue {
   using Ages = std::map<Age, Bucket*>;
 
   void insert(std::unique_ptr<PendingRequest> request, bool is_urgent);
+  int64_t places_of(const PendingRequest& request) const;
   void insert_age(Bucket& bucket);
   void erase_age(const Bucket& bucket);
   // Without the bucket's age, which the caller erases before and inserts after that.
@@ -81,6 +84,7 @@ class BatchQueue {
   const int64_t rows_max_;
   const Clock::duration wait_;
   uint64_t pushed_ = 0;
+  int64_t places_ = 0;  // of all requests: a batch has rows_max_
   std::unordered_map<std::string, std::unique_ptr<Bucket>> buckets_;  // none is empty
   Ages filling_, full_;                                               // each bucket is in one
   std::multimap<Clock::time_point, Entry*> deadlines_;                // each request

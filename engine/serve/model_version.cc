@@ -90,6 +90,11 @@ void ModelVersion::admit(std::unique_ptr<PendingRequest> pending) {
           fmt::format("the queue of `{}` is full: with this request its tensors would "
                       "have more than {}; try again later",
                       options().name, format_bytes(RequestScheduler::Limits{}.bytes_max)));
+    case RequestScheduler::Admission::too_late:
+      return reject(*pending, 429,
+                    fmt::format("the queue of `{}` is too long: the {} requests in it would take "
+                                "all the time of this one; try again later",
+                                options().name, scheduler_.queued()));
     case RequestScheduler::Admission::closed:
       return reject_unserved(*pending, 503);
   }

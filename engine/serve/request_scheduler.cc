@@ -14,6 +14,7 @@ constexpr int kClientLeft = 499;  // as nginx has it
 constexpr int kReplicaDied = 502;
 constexpr int kStopping = 503;
 constexpr int kTooLate = 504;
+constexpr int kMarginShare = 4;  // of the time that others take before a request
 
 /// Whether the inputs have rows, and so many more of them are not too large.
 bool may_be_padded(const std::vector<const Tensors*>& parts, int64_t rows) {
@@ -61,12 +62,33 @@ RequestScheduler::Admission RequestScheduler::push(std::unique_ptr<PendingReques
   uint64_t bytes = bytes_of(request->request.inputs);
   if (queue_.size() > 0 && queued_bytes_ + bytes > limits_.bytes_max)
     return Admission::too_many_bytes;
+  if (is_too_late(*request, now)) return Admission::too_late;
   queue_.push(std::move(request));
   queued_bytes_ += bytes;
   Rejections rejections;
   start_batches(now, rejections);
   reject(std::move(rejections));
   return Admission::admitted;
+}
+
+/// Never if no other waits: then at least one request runs, and shows whether calls became shorter.
+/// The time of the batches before it gets a margin: with an estimate that is too low, a long queue
+/// would have all its requests answered shortly after their deadlines.
+bool RequestScheduler::is_too_late(const PendingRequest& request, Clock::time_point now) const {
+  auto call = call_times_.typical();
+  if (queue_.size() == 0 || is_paused_ || !call) return false;
+  const bool has_others = has_staying();
+  int64_t replicas = 0;
+  Clock::time_point next = Clock::time_point::max();  // when one of them is idle
+  for (const auto& slot : slots_) {
+    if (slot->is_leaving && has_others) continue;
+    replicas++;
+    next = std::min(next, slot->batch ? std::max(now, slot->batch->began + *call) : now);
+  }
+  if (replicas == 0) return false;
+  int64_t rounds = (queue_.calls_with(request) - 1) / replicas;
+  Clock::duration before = *call * rounds;
+  return next + before + before / kMarginShare + *call > request.deadline;
 }
 
 void RequestScheduler::adopt(std::unique_ptr<PendingRequest> request, Clock::time_point now) {
@@ -221,6 +243,7 @@ bool RequestScheduler::finish(Replica& replica, uint64_t number, Result<Tensors>
   slot.batch.reset();
   slot.idle_since = now;
   slot.batches++;
+  call_times_.add(now - batch.began);
   size_t count = batch.requests.size();
   outcomes_.called(sum_of({batch.rows.begin(), batch.rows.begin() + static_cast<ptrdiff_t>(count)}),
                    now - batch.began);

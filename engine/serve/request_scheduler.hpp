@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/serve/batch_queue.hpp"
+#include "engine/serve/call_times.hpp"
 #include "flow/result.hpp"
 
 namespace flow {
@@ -52,7 +53,9 @@ class RequestScheduler {
     uint64_t batches = 0;  // that it has answered
     bool is_busy = false, is_leaving = false;
   };
-  enum class Admission : uint8_t { admitted, full, too_many_bytes, closed };
+  /// `too_late`: as long as calls of predict take at present, the requests before it would take all
+  /// of its time.
+  enum class Admission : uint8_t { admitted, full, too_many_bytes, too_late, closed };
 
   /// Runs of a request whose replicas die, the last one alone: a request may be what kills them.
   static constexpr int kRunsMax = 3;
@@ -103,6 +106,7 @@ class RequestScheduler {
   Slot& slot_of(const Replica& replica) const;
   bool may_start(const Slot& slot, bool has_others) const;
   Slot* idle_slot() const;
+  bool is_too_late(const PendingRequest& request, Clock::time_point now) const;
   void start_batches(Clock::time_point now, Rejections& rejections);
   void start(Slot& slot, BatchQueue::Requests requests, Clock::time_point now);
   void put_back(std::unique_ptr<PendingRequest> request);
@@ -111,8 +115,9 @@ class RequestScheduler {
 
   const Limits limits_;
   const Outcomes outcomes_;
-  BatchQueue queue_;                          // up to queue_max, and what is put back or adopted
-  uint64_t queued_bytes_ = 0;                 // of its tensors
+  BatchQueue queue_;           // up to queue_max, and what is put back or adopted
+  uint64_t queued_bytes_ = 0;  // of its tensors
+  CallTimes call_times_;
   std::vector<std::unique_ptr<Slot>> slots_;  // of the replicas, which the caller bounds
   uint64_t last_batch_ = 0;
   bool is_paused_ = false, is_closed_ = false;

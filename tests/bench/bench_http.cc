@@ -1,6 +1,10 @@
-// The HTTP server of services beside a bare server of Boost.Beast's: requests of one kind over 1 to
-// 1,000 connections, both answered with the same constant, in turns. The memory of a
-// connection is printed first. A ratio above 1 is faster than Beast.
+// The HTTP server of services, and a whole front, beside a bare server of Boost.Beast's: requests
+// of one kind over 1 to 1,000 connections, all answered with the same constant, in turns. The front
+// decodes each request, has a replica in this process answer it at once, and encodes the outputs;
+// the other two look at no body. The memory of a connection is printed first. A ratio above 1 is
+// faster than Beast.
+//
+// usage: bench_http [ROUNDS [SECONDS]]     (5 rounds of 1 s)
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -10,8 +14,10 @@
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <memory>
+#include <optional>
 #include <thread>
 
+#include "engine/front/front.hpp"
 #include "engine/serve/http/http_server.hpp"
 #include "tests/bench/http_load.hpp"
 
@@ -25,8 +31,6 @@ using Tcp = asio::ip::tcp;
 
 constexpr size_t kConnections[] = {1, 8, 64, 1000};
 constexpr size_t kIdleConnections = 9'000;  // each has two sockets in this process
-constexpr int kRounds = 5;
-constexpr double kRoundSeconds = 1;
 const char* const kAnswer =
     R"({"outputs":[{"name":"y","datatype":"FP32","shape":[1],"data":[8]}]})";
 
@@ -97,29 +101,97 @@ std::unique_ptr<HttpServer> own_server() {
   return std::move(*server);
 }
 
+/// Answers each batch of requests with one number a request.
+class ConstantReplica final : public FrontReplica {
+ public:
+  ConstantReplica(EventLoop& loop, Front& front) : loop_(loop), front_(front) {
+    output_.shape = {1};
+    output_.data = std::make_shared<const std::string>(std::string("\0\0\0\x41", sizeof(float)));
+  }
+  void joined(const std::string& url) override {
+    port_ = static_cast<uint16_t>(std::stoi(url.substr(url.rfind(':') + 1)));
+  }
+  void start(uint64_t batch, const std::vector<const Tensors*>&) override {
+    loop_.post([this, batch] { front_.finish(*this, batch, Tensors{{"y", output_}}); });
+  }
+  void release() override {}
+  void log(const std::string&) override {}
+  uint16_t port() const { return port_; }
+
+ private:
+  EventLoop& loop_;
+  Front& front_;
+  Tensor output_;
+  uint16_t port_ = 0;
+};
+
+class FrontServer {
+ public:
+  FrontServer() {
+    auto front = Front::start(loop_, {});
+    FLOW_CHECK(front.ok());
+    front_ = std::move(*front);
+    replica_.emplace(loop_, *front_);
+    loop_.run([&] {
+      ServiceOptions options;
+      options.name = "constant";
+      FLOW_CHECK(front_->join(*replica_, {"r1", {"constant", 1, ""}, options}).ok());
+    });
+  }
+  ~FrontServer() {
+    loop_.run([&] { front_->remove(*replica_); });
+    loop_.stop();
+  }
+  uint16_t port() const { return replica_->port(); }
+
+ private:
+  EventLoop loop_{"flow-http", {}};
+  std::optional<ConstantReplica> replica_;
+  std::unique_ptr<Front> front_;
+};
+
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
 }
 
-void compare(size_t connections) {
-  BeastServer floor;
-  auto own = own_server();
-  std::string body = R"({"inputs":[{"name":"x","datatype":"FP32","shape":[1],"data":[7]}]})";
-  LoadClient own_load(own->port(), connections, post_request("/infer", body));
-  LoadClient floor_load(floor.port(), connections, post_request("/infer", body));
-  std::vector<double> own_rate, floor_rate, own_p99, floor_p99;
-  size_t failed = 0;
-  for (int round = 0; round < kRounds; round++) {
-    Load a = own_load.run(kRoundSeconds), b = floor_load.run(kRoundSeconds);
-    own_rate.push_back(a.per_second), floor_rate.push_back(b.per_second);
-    own_p99.push_back(a.p99_us), floor_p99.push_back(b.p99_us);
-    failed = a.failed + b.failed;
+/// One of the servers, and what its rounds have shown.
+struct Contestant {
+  Contestant(uint16_t port, size_t connections, const std::string& request)
+      : load(port, connections, request) {}
+  void run(double duration_s) {
+    Load round = load.run(duration_s);
+    rate.push_back(round.per_second);
+    p99.push_back(round.p99_us);
+    failed = round.failed;  // of all rounds
   }
-  figure(fmt::format("http_requests_per_s_{}", connections), median(own_rate), "beast",
-         median(floor_rate));
-  figure(fmt::format("http_p99_us_{}", connections), median(own_p99), "beast", median(floor_p99));
-  if (failed > 0) fmt::print("http_failed_{} {}\n", connections, failed);
+
+  LoadClient load;
+  std::vector<double> rate = {}, p99 = {};
+  size_t failed = 0;
+};
+
+void compare(size_t connections, int rounds, double round_s) {
+  BeastServer floor_server;
+  auto http_server = own_server();
+  FrontServer front_server;
+  const std::string body = R"({"inputs":[{"name":"x","datatype":"FP32","shape":[1],"data":[7]}]})";
+  Contestant own(http_server->port(), connections, post_request("/infer", body));
+  Contestant front(front_server.port(), connections,
+                   post_request("/v2/models/constant/infer", body));
+  Contestant floor(floor_server.port(), connections, post_request("/infer", body));
+  for (int round = 0; round < rounds; round++)
+    for (Contestant* each : {&own, &floor, &front}) each->run(round_s);
+  auto compare_with_floor = [&](const char* name, const Contestant& of) {
+    figure(fmt::format("{}_requests_per_s_{}", name, connections), median(of.rate), "beast",
+           median(floor.rate));
+    figure(fmt::format("{}_p99_us_{}", name, connections), median(of.p99), "beast",
+           median(floor.p99));
+  };
+  compare_with_floor("http", own);
+  compare_with_floor("front", front);
+  if (size_t failed = own.failed + front.failed + floor.failed; failed > 0)
+    fmt::print("http_failed_{} {}\n", connections, failed);
 }
 
 size_t resident_kib() {
@@ -144,7 +216,10 @@ void idle_connections() {
 }  // namespace
 }  // namespace flow::bench
 
-int main() {
+int main(int argc, char** argv) {
+  int rounds = argc > 1 ? std::stoi(argv[1]) : 5;
+  double round_s = argc > 2 ? std::stod(argv[2]) : 1;
   flow::bench::idle_connections();  // first: memory that others have freed would be used again
-  for (size_t connections : flow::bench::kConnections) flow::bench::compare(connections);
+  for (size_t connections : flow::bench::kConnections)
+    flow::bench::compare(connections, rounds, round_s);
 }

@@ -24,6 +24,15 @@ struct Load {
   size_t failed = 0;              // not status 200, or a connection that ended
 };
 
+/// The length of the body that the head of a response announces.
+inline size_t body_bytes(std::string_view head) {
+  constexpr std::string_view kField = "\ncontent-length:";  // servers write it in several ways
+  auto equal = [](char a, char b) { return (a >= 'A' && a <= 'Z' ? a + 32 : a) == b; };
+  auto at = std::search(head.begin(), head.end(), kField.begin(), kField.end(), equal);
+  if (at == head.end()) return 0;
+  return std::strtoul(std::string(at + kField.size(), head.end()).c_str(), nullptr, 10);
+}
+
 class LoadClient {
  public:
   LoadClient(uint16_t port, size_t connections, std::string request)
@@ -114,14 +123,6 @@ class LoadClient {
     if (!connection.in.starts_with("HTTP/1.1 200")) failed_++;
     connection.in.clear();
     return true;
-  }
-
-  static size_t body_bytes(std::string_view head) {
-    constexpr std::string_view kField = "\ncontent-length:";  // servers write it in several ways
-    auto equal = [](char a, char b) { return (a >= 'A' && a <= 'Z' ? a + 32 : a) == b; };
-    auto at = std::search(head.begin(), head.end(), kField.begin(), kField.end(), equal);
-    if (at == head.end()) return 0;
-    return std::strtoul(std::string(at + kField.size(), head.end()).c_str(), nullptr, 10);
   }
 
   void fail(Connection& connection) {

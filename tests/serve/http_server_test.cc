@@ -14,6 +14,7 @@
 
 using namespace flow;
 using Catch::Contains;
+using Catch::StartsWith;
 
 namespace {
 
@@ -399,6 +400,31 @@ TEST_CASE("bodies that are only announced take no place from others") {
   }
   CHECK(request(echo.port, "POST", "/echo", std::string(1'000'000, 'y')).status == 200);
   for (int client : silent) ::close(client);
+}
+
+TEST_CASE("a body that arrives too slowly gives way when others reach the limit of all bytes") {
+  HttpLimits limits = patient();
+  limits.bytes_max = 8u << 20;
+  EchoServer echo(limits);
+  int slow = connect_to(echo.port);
+  send_part(slow, "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 7000000\r\n\r\n" +
+                      std::string(6'000'000, 'x'));
+  const std::string body(3'000'000, 'y');
+  while (request(echo.port, "POST", "/echo", body).status != 200) std::this_thread::yield();
+  CHECK_THAT(rest_of(slow), StartsWith("HTTP/1.1 408") && Contains("arrived too slowly"));
+}
+
+TEST_CASE("a response that is not read gives way when bodies reach the limit of all bytes") {
+  HttpLimits limits = patient();
+  limits.bytes_max = 30u << 20;
+  EchoServer echo(limits);
+  int unread = connect_to(echo.port);
+  send_part(unread, post("/hold", "", "Connection: close\r\n"));
+  echo.wait_held(1);
+  echo.answer_held(std::string(29u << 20, 'x'));
+  const std::string body(20'000'000, 'y');
+  while (request(echo.port, "POST", "/echo", body).status != 200) std::this_thread::yield();
+  CHECK(rest_of(unread).size() < 29u << 20);
 }
 
 TEST_CASE("when responses exceed the limit of all bytes, clients that do not read are closed") {

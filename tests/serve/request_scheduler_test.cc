@@ -262,6 +262,56 @@ TEST_CASE("a deadline that passes at a replica is answered at once, and the repl
   CHECK(at.outcomes() == "b:504");
 }
 
+TEST_CASE("a request is refused if those before it would take all of its time") {
+  Scheduling at({.rows_max = 2, .call_max = 1min});
+  NotingReplica& one = at.add_replica();
+  at.push("a");
+  at.now += 10ms;
+  at.finish(one);  // a call takes 10 ms
+  at.push("b");
+  CHECK(at.push("c", 1ms) == Admission::admitted);  // no other waits: calls may have become shorter
+  CHECK(at.push("d", 25ms) == Admission::admitted);  // in the batch of c
+  CHECK(at.push("e", 25ms) == Admission::too_late);
+  CHECK(at.push("e", 35ms) == Admission::admitted);
+  CHECK(at.push("f", 35ms) == Admission::admitted);
+  CHECK(at.push("g", 35ms) == Admission::too_late);
+  at.now += 5ms;  // half of the call of b
+  CHECK(at.push("g", 42ms) == Admission::admitted);
+  at.add_replica();  // which takes c and d: e and f are next, and then g
+  CHECK(at.push("h", 20ms) == Admission::admitted);
+  CHECK(at.outcomes() == "a:200 c:504");
+}
+
+TEST_CASE("a single long call does not make later requests too late") {
+  Scheduling at({.rows_max = 1, .call_max = 1min});
+  NotingReplica& one = at.add_replica();
+  for (auto call : {10ms, 10ms, 10'000ms, 10ms}) {
+    at.push("a");
+    at.now += call;
+    at.finish(one);
+  }
+  at.push("ab");
+  CHECK(at.push("c", 100ms) == Admission::admitted);
+}
+
+TEST_CASE("a request of many rows counts as one call") {
+  Scheduling at({.rows_max = 2, .call_max = 1min});
+  NotingReplica& one = at.add_replica();
+  at.push("a");
+  at.now += 10ms;
+  at.finish(one);
+  at.push("b");
+  auto request = std::make_unique<PendingRequest>();
+  Tensor tensor = bytes_tensor(std::string(1000, 'x'));
+  tensor.shape = {1000, 1};
+  request->request.inputs["id"] = tensor;
+  request->deadline = at.now + 1h;
+  CHECK(at.scheduler.push(request, at.now) == Admission::admitted);
+  CHECK(at.push("c", 35ms) == Admission::admitted);
+  CHECK(at.push("d", 35ms) == Admission::admitted);
+  CHECK(at.push("e", 35ms) == Admission::too_late);
+}
+
 TEST_CASE("what was rejected at a replica does not run again") {
   Scheduling at;
   NotingReplica& one = at.add_replica();

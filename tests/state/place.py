@@ -154,12 +154,16 @@ class Place(unittest.TestCase):
         return self.end(process)
 
 
-def main():
+def main(*programs):
+    """`programs` are options that name further programs, which the tests find in OPTIONS: `--clients`."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--flow", required=True)
+    for option in ("--flow", *programs):
+        parser.add_argument(option, required=True)
     parser.add_argument("--newer", default=OPTIONS.newer)
     parser.add_argument("only", nargs="*")
     parser.parse_args(namespace=OPTIONS)
-    OPTIONS.flow = os.path.abspath(OPTIONS.flow)
+    for option in ("--flow", *programs):
+        name = option.strip("-").replace("-", "_")
+        setattr(OPTIONS, name, os.path.abspath(getattr(OPTIONS, name)))
     OPTIONS.newer = os.path.abspath(OPTIONS.newer)
     unittest.main(module="__main__", argv=[sys.argv[0], *OPTIONS.only], verbosity=2)

@@ -22,7 +22,8 @@ constexpr size_t kBurstsMax = 16;
 constexpr int kRequestsMax = 32;
 // Read at a time, unless a body arrives: more could only be later requests, which wait.
 constexpr size_t kPipelinedBytes = 16 * 1024;
-constexpr uint64_t kBytesPerSecondMin = 64 * 1024;  // that a client must read of a response
+// That a client must read of a response, and should send of a body.
+constexpr uint64_t kBytesPerSecondMin = 64 * 1024;
 
 }  // namespace
 
@@ -134,7 +135,7 @@ void HttpConnection::consume(std::string_view bytes) {
   is_consuming_ = false;
   if (is_closed_ || bytes.empty() || entry_.phase == Phase::lingering) return;
   rest_.append(bytes);
-  if (!shared_.table.reserve(entry_, entry_.bytes + rest_.size())) return close();
+  if (!reserve(entry_.bytes + rest_.size())) return close();
   if (entry_.phase <= Phase::body)
     asio::post(shared_.context, [self = shared_from_this()] { self->consume_rest(); });
 }
@@ -153,10 +154,13 @@ void HttpConnection::consume_rest() {
 void HttpConnection::consume_body(bool is_more_there) {
   is_head_ = reader_.is_head();
   // Only what has arrived is reserved, so that announcements alone do not take the place of others.
-  bool fits = shared_.table.fits(entry_, reader_.body_bytes()) &&
-              shared_.table.reserve(entry_, reader_.body_capacity());
-  if (!fits) return reject_busy();
-  if (entry_.phase == Phase::body) return;
+  if (!fits(reader_.body_bytes()) || !reserve(reader_.body_capacity())) return reject_busy();
+  const bool is_new = entry_.phase != Phase::body;
+  if (is_new || reader_.body_arrived() >= body_seen_ + kBytesPerSecondMin) {
+    body_seen_ = reader_.body_arrived();
+    body_seen_at_ = ConnectionTable::Clock::now();
+  }
+  if (!is_new) return;
   shared_.table.enter(entry_, Phase::body);
   if (reader_.expects_continue() && !is_more_there) send("HTTP/1.1 100 Continue\r\n\r\n", {});
 }
@@ -171,7 +175,7 @@ void HttpConnection::dispatch() {
     request.client_address = socket_.remote_endpoint(ignored).address().to_string();
     request.is_encrypted = tls_ != nullptr;
   }
-  if (!shared_.table.reserve(entry_, request.body.size())) return reject_busy();
+  if (!reserve(request.body.size())) return reject_busy();
   shared_.table.enter(entry_, Phase::waiting);
   shared_.handle(std::move(request), shared_from_this());
 }
@@ -184,11 +188,13 @@ void HttpConnection::reject(const HttpError& error) {
   HttpResponse response = error_response(error.status, error.message);
   if (!error.allow.empty()) response.fields = "Allow: " + error.allow + "\r\n";
   if (error.status == 401) response.fields = "WWW-Authenticate: Bearer\r\n";
+  reader_.end();  // what has arrived of the request is not needed
   respond(std::move(response));
 }
 
 void HttpConnection::reject_busy() {
   closes_ = true;
+  reader_.end();
   respond(
       busy_response(503, fmt::format("requests and responses of more than {} bytes are open here",
                                      shared_.options.limits.bytes_max)));
@@ -379,6 +385,21 @@ void HttpConnection::finish_response() {
 
 /// Counts what the connection holds besides later requests.
 void HttpConnection::hold(uint64_t bytes) { shared_.table.hold(entry_, bytes + rest_.size()); }
+
+bool HttpConnection::fits(uint64_t bytes) {
+  if (shared_.table.fits(entry_, bytes)) return true;
+  shared_.evict_slow(*this, bytes);
+  return shared_.table.fits(entry_, bytes);
+}
+
+/// Counts what arrives, unless there is no room.
+bool HttpConnection::reserve(uint64_t bytes) {
+  return fits(bytes) && shared_.table.reserve(entry_, bytes);
+}
+
+bool HttpConnection::is_slow_sender(ConnectionTable::Clock::time_point now) const {
+  return entry_.phase == Phase::body && body_seen_at_ + std::chrono::seconds(1) <= now;
+}
 
 bool HttpConnection::is_overdue(ConnectionTable::Clock::time_point now) const {
   auto limit = std::chrono::milliseconds(shared_.options.limits.write_ms) +

@@ -29,6 +29,8 @@ struct HttpShared {
   /// A request has arrived; respond() is called at once or later.
   std::function<void(HttpRequest, std::shared_ptr<HttpConnection>)> handle;
   std::function<void()> on_close;
+  /// So many bytes of the connection do not fit: slow clients give way, if there are any.
+  std::function<void(HttpConnection&, uint64_t bytes)> evict_slow;
   bool is_draining = false;
   // Buffers that one connection at a time uses, so that an idle connection costs little memory.
   std::vector<char> burst = std::vector<char>(256 * 1024);
@@ -73,6 +75,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void close();
   /// The response was not read within its time, which depends on its length.
   bool is_overdue(ConnectionTable::Clock::time_point now) const;
+  /// It sends a body, of which less than 64 KiB have arrived within the last second.
+  bool is_slow_sender(ConnectionTable::Clock::time_point now) const;
 
   /// The client sends no more, but it may still read.
   bool has_ended() const { return has_ended_; }
@@ -109,6 +113,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void finish_response();
   void consume_rest();
   void hold(uint64_t bytes);
+  bool fits(uint64_t bytes);
+  bool reserve(uint64_t bytes);
 
   HttpShared& shared_;
   boost::asio::ip::tcp::socket socket_;
@@ -116,6 +122,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   HttpRequestReader reader_;
   std::unique_ptr<TlsSession> tls_;  // null without TLS
   std::array<char, kReadBytes> in_;
+  uint64_t body_seen_ = 0;  // bytes of a body that had arrived at body_seen_at_
+  ConnectionTable::Clock::time_point body_seen_at_;
   std::string rest_;             // bytes of later requests; reading pauses while there are some
   SendQueue outgoing_;           // responses, and what TLS says between them
   uint64_t response_bytes_ = 0;  // of the response, or the part of a stream, that is being sent

@@ -226,6 +226,8 @@ class HttpRequestReader::Impl {
     return parser_->fields().length().value_or(parser_->request().body.size());
   }
 
+  uint64_t body_arrived() { return state_ == State::body ? parser_->request().body.size() : 0; }
+
   uint64_t body_capacity() {
     return state_ == State::body ? parser_->request().body.capacity() : 0;
   }
@@ -370,6 +372,7 @@ HttpRequestReader::State HttpRequestReader::state() const { return impl_->state(
 bool HttpRequestReader::has_begun() const { return impl_->has_begun(); }
 bool HttpRequestReader::expects_continue() const { return impl_->expects_continue(); }
 uint64_t HttpRequestReader::body_bytes() const { return impl_->body_bytes(); }
+uint64_t HttpRequestReader::body_arrived() const { return impl_->body_arrived(); }
 uint64_t HttpRequestReader::body_capacity() const { return impl_->body_capacity(); }
 const HttpError& HttpRequestReader::error() const { return impl_->error(); }
 bool HttpRequestReader::is_head() const { return impl_->is_head(); }

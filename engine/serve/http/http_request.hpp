@@ -91,6 +91,8 @@ class HttpRequestReader {
   bool expects_continue() const;
   /// The body as announced; if it is chunked, as far as it has arrived. In bytes, for state body.
   uint64_t body_bytes() const;
+  /// How much of the body has arrived, in bytes, for state body.
+  uint64_t body_arrived() const;
   /// The memory that the body takes so far, in bytes, for state body.
   uint64_t body_capacity() const;
   /// For state failed.

@@ -31,7 +31,7 @@ using Connection = std::shared_ptr<HttpConnection>;
 
 constexpr auto kTick = milliseconds(50);  // resolution of all limits of time
 constexpr auto kLingerTime = milliseconds(1'000);
-constexpr auto kSlowReader = milliseconds(1'000);  // then a response gives way to others
+constexpr auto kSlowClient = milliseconds(1'000);  // then a body or response gives way to others
 constexpr auto kCertificateReport = std::chrono::hours(24);
 constexpr milliseconds kExpiresSoon = std::chrono::hours(7 * 24);
 
@@ -71,6 +71,7 @@ class HttpServerImpl : public std::enable_shared_from_this<HttpServerImpl> {
   void tick(Clock::time_point now);
   void end_slow(Clock::time_point now);
   void drop_slow_readers(Clock::time_point now);
+  void evict_slow(HttpConnection& wanting, uint64_t bytes);
   void reload_certificates(Clock::time_point now);
   void report_certificates();
   void drain(Clock::time_point now);
@@ -83,7 +84,7 @@ class HttpServerImpl : public std::enable_shared_from_this<HttpServerImpl> {
   const size_t connections_max_;
   HttpListener listener_;
   asio::steady_timer timer_{shared_.context};
-  Clock::time_point draining_since_, certificates_reported_;
+  Clock::time_point draining_since_, certificates_reported_, next_room_;
   int64_t expires_at_ms_ = 0;  // as reported
   std::function<void()> on_drained_;
 
@@ -103,6 +104,9 @@ HttpServerImpl::HttpServerImpl(const HttpOptions& options, HttpServer::Handler h
       listener_(shared_.context, [this](int socket) { return adopt(socket); }) {
   shared_.handle = [this](HttpRequest request, Connection connection) {
     handler_(std::move(request), HttpReply(shared_from_this(), std::move(connection)));
+  };
+  shared_.evict_slow = [this](HttpConnection& wanting, uint64_t bytes) {
+    evict_slow(wanting, bytes);
   };
   shared_.on_close = [this] {
     // Not at once: the caller may be looking at the table.
@@ -258,10 +262,29 @@ void HttpServerImpl::end_slow(Clock::time_point now) {
 /// Clients that do not read must not take all memory.
 void HttpServerImpl::drop_slow_readers(Clock::time_point now) {
   if (!shared_.table.is_exceeded()) return;
-  for (const Connection& each : shared_.table.lapsed(Phase::writing, kSlowReader, now)) {
+  for (const Connection& each : shared_.table.lapsed(Phase::writing, kSlowClient, now)) {
     each->close();
     if (!shared_.table.is_exceeded()) return;
   }
+}
+
+/// Ends requests whose bodies arrive too slowly and then responses that are not read, the oldest
+/// first, until the bytes fit.
+void HttpServerImpl::evict_slow(HttpConnection& wanting, uint64_t bytes) {
+  const Clock::time_point now = Clock::now();
+  if (now < next_room_) return;
+  auto is_enough = [&] { return shared_.table.fits(wanting.entry(), bytes); };
+  for (const Connection& each : shared_.table.lapsed(Phase::body, kSlowClient, now)) {
+    if (each.get() == &wanting || !each->is_slow_sender(now)) continue;
+    each->reject({408, "the body of the request arrived too slowly"});
+    if (is_enough()) return;
+  }
+  for (const Connection& each : shared_.table.lapsed(Phase::writing, kSlowClient, now)) {
+    if (each.get() == &wanting) continue;
+    each->close();
+    if (is_enough()) return;
+  }
+  next_room_ = now + kTick;  // none is slow at present
 }
 
 void HttpServerImpl::reload_certificates(Clock::time_point now) {
