@@ -11,6 +11,7 @@
 #include "engine/executor/service_lease.hpp"
 #include "engine/executor/service_options.hpp"
 #include "engine/serve/batch.hpp"
+#include "engine/serve/oip_datatypes.hpp"
 #include "engine/serve/predict_result.hpp"
 #include "engine/serve/tensor_frames.hpp"
 #include "engine/value/utf8.hpp"
@@ -27,9 +28,7 @@ constexpr int64_t kEndMs = 500;  // between the last response and the end of the
 int64_t drain_ms_of(int64_t grace_ms) { return grace_ms - std::min(kEndMs, grace_ms / 4); }
 
 Result<Tensors> predict(Attempt& attempt, ScriptVm& vm, const Tensors& inputs) {
-  std::vector<std::pair<Value, Value>> fields;
-  for (const auto& [name, tensor] : inputs) fields.emplace_back(Value(name), Value(tensor));
-  auto result = vm.predict(Value::map(std::move(fields)));
+  auto result = vm.predict(predict_inputs(inputs));
   if (!result.ok())
     return Error{ErrorKind::task,
                  cut_text(attempt.hidden(result.error().message), kPredictErrorMax)};
@@ -50,8 +49,8 @@ Status warm_up(Attempt& attempt, ScriptVm& vm, const std::vector<WarmupTensor>& 
   if (warmup.empty()) return {};
   Tensors inputs;
   for (const WarmupTensor& from : warmup) {
-    Tensor& tensor = inputs[from.name];
-    if (!parse_dtype(from.dtype, tensor.dtype))
+    InferTensor& tensor = inputs[from.name];
+    if (!set_element_type(tensor, from.dtype))
       return internal_error(fmt::format("unknown type {} of the warm-up", from.dtype));
     tensor.shape = from.shape;
     tensor.data = std::make_shared<const std::string>(from.data);

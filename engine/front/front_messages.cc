@@ -8,6 +8,7 @@
 
 #include "engine/plan/plan.hpp"
 #include "engine/plan/service_spec.hpp"
+#include "engine/serve/oip_datatypes.hpp"
 
 namespace flow {
 
@@ -65,11 +66,15 @@ Result<Front::JoinRequest> join_request_of(const front::Join& join) {
   options.queue = spec.queue_max;
   options.is_padded = spec.is_padded;
   for (const WarmupTensor& from : spec.warmup) {
-    Tensor& tensor = options.warmup[from.name];
-    if (!parse_dtype(from.dtype, tensor.dtype)) return invalid("its warm-up has an unknown type");
+    InferTensor& tensor = options.warmup[from.name];
+    if (!set_element_type(tensor, from.dtype)) return invalid("its warm-up has an unknown type");
     tensor.shape = from.shape;
     tensor.data = std::make_shared<const std::string>(from.data);
   }
+  // As a client would send it: the declared datatype may be one that tensors hold in a wider type.
+  for (const TensorSpec& input : spec.inputs)
+    if (auto found = options.warmup.find(input.name); found != options.warmup.end())
+      found->second.datatype = find_datatype(input.datatype);
   options.is_idempotent = spec.is_idempotent;
   options.drain_delay_ms = spec.drain_delay_ms;
   if (join.request_timeout_ms() > 0) options.request_timeout_ms = join.request_timeout_ms();

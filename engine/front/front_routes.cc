@@ -100,9 +100,7 @@ HttpResponse FrontRoutes::describe(Endpoint endpoint) const {
     case Endpoint::repository_index:
       return {.body = repository_index(options, is_ready)};
     case Endpoint::repository_load:
-      return error_response(503,
-                            "models are not loaded or unloaded by requests here: a run of flow "
-                            "serves its model until it ends");
+      return error_response(503, std::string(kNoModelLoad));
     case Endpoint::statistics:
     case Endpoint::model_statistics:
       return {.body = versions_.total().statistics(options.name, kModelVersion)};

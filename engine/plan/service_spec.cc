@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "engine/value/byte_elements.hpp"
 #include "engine/value/utf8.hpp"
 #include "engine/value/value_blobs.hpp"
 
@@ -68,16 +69,6 @@ std::string wider_datatype(std::string_view datatype) {
   return "";
 }
 
-/// Responses have the datatypes of tensors only.
-std::string outputs_problem(const std::vector<TensorSpec>& outputs) {
-  for (const TensorSpec& output : outputs)
-    if (std::string wider = wider_datatype(output.datatype); !wider.empty())
-      return fmt::format(
-          "has the output `{}` of {}, but tensors of `predict` hold such numbers as {}: declare {}",
-          output.name, output.datatype, wider, wider);
-  return "";
-}
-
 std::string tensors_problem(const char* option, const std::vector<TensorSpec>& tensors) {
   if (tensors.size() > kServiceTensorsMax)
     return fmt::format("has {} tensors in `{}`, and {} are allowed", tensors.size(), option,
@@ -117,24 +108,30 @@ std::string grpc_problem(const ServiceSpec& service) {
                                               : "";
 }
 
-/// The datatype of the tensors that `predict` gets for it: "f32" for FP32.
-DType dtype_of(std::string_view datatype) {
+/// The type of the elements that `predict` gets for it: "f32" for FP32.
+std::string_view element_type_of(std::string_view datatype) {
   std::string wider = wider_datatype(datatype);
   if (!wider.empty()) datatype = wider;
-  if (datatype == "BOOL") return DType::boolean;
-  if (datatype == "UINT8") return DType::u8;
-  if (datatype == "INT32") return DType::i32;
-  if (datatype == "INT64") return DType::i64;
-  if (datatype == "FP16") return DType::f16;
-  if (datatype == "BF16") return DType::bf16;
-  return datatype == "FP64" ? DType::f64 : DType::f32;
+  if (datatype == kBytesDatatype) return kBytesDatatype;
+  if (datatype == "BOOL") return dtype_name(DType::boolean);
+  if (datatype == "UINT8") return dtype_name(DType::u8);
+  if (datatype == "INT32") return dtype_name(DType::i32);
+  if (datatype == "INT64") return dtype_name(DType::i64);
+  if (datatype == "FP16") return dtype_name(DType::f16);
+  if (datatype == "BF16") return dtype_name(DType::bf16);
+  return dtype_name(datatype == "FP64" ? DType::f64 : DType::f32);
 }
 
 bool is_sound(const WarmupTensor& tensor) {
   DType dtype{};
   bool has_sizes = is_tensor_shape(tensor.shape) &&
                    std::ranges::all_of(tensor.shape, [](int64_t size) { return size >= 1; });
-  if (!is_tensor_name(tensor.name) || !parse_dtype(tensor.dtype, dtype) || !has_sizes) return false;
+  if (!is_tensor_name(tensor.name) || !has_sizes) return false;
+  if (tensor.dtype == kBytesDatatype) {
+    auto count = element_count(tensor.shape);
+    return count && size_of_elements(tensor.data, *count) == tensor.data.size();
+  }
+  if (!parse_dtype(tensor.dtype, dtype)) return false;
   auto bytes = size_of(Tensor{dtype, tensor.shape, {}, nullptr});
   return bytes && *bytes == tensor.data.size();
 }
@@ -145,10 +142,10 @@ std::string shape_text(const std::vector<int64_t>& shape) {
 
 /// What keeps a tensor of the warm-up request from being the declared input.
 std::string warmup_input_problem(const WarmupTensor& tensor, const TensorSpec& input) {
-  DType dtype = dtype_of(input.datatype);
-  if (tensor.dtype != dtype_name(dtype))
+  std::string_view type = element_type_of(input.datatype);
+  if (tensor.dtype != type)
     return fmt::format("has the `warmup` tensor `{}` of {}, but `inputs` declares {}, which is {}",
-                       tensor.name, tensor.dtype, input.datatype, dtype_name(dtype));
+                       tensor.name, tensor.dtype, input.datatype, type);
   bool fits =
       std::equal(input.shape.begin(), input.shape.end(), tensor.shape.begin(), tensor.shape.end(),
                  [](int64_t declared, int64_t size) { return declared == -1 || declared == size; });
@@ -218,7 +215,8 @@ bool is_tensor_name(std::string_view text) {
 }
 
 bool is_tensor_datatype(std::string_view text) {
-  return std::ranges::find(kTensorDatatypes, text) != kTensorDatatypes.end();
+  return text == kBytesDatatype ||
+         std::ranges::find(kTensorDatatypes, text) != kTensorDatatypes.end();
 }
 
 bool is_tensor_shape(const std::vector<int64_t>& shape) {
@@ -245,7 +243,6 @@ std::string service_problem(const ServiceSpec& service) {
     return fmt::format("has `hosts` that are not at most {} DNS names", kServiceHostsMax);
   std::string problem = tensors_problem("inputs", service.inputs);
   if (problem.empty()) problem = tensors_problem("outputs", service.outputs);
-  if (problem.empty()) problem = outputs_problem(service.outputs);
   if (service.replicas < 1 || service.replicas > kReplicasMax)
     return fmt::format("has `replicas` that are not 1 to {}", kReplicasMax);
   if (std::string why = grpc_problem(service); !why.empty()) return why;

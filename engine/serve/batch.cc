@@ -6,7 +6,22 @@
 #include <algorithm>
 #include <iterator>
 
+#include "engine/serve/oip_datatypes.hpp"
+#include "engine/value/byte_elements.hpp"
+
 namespace flow {
+
+namespace {
+
+constexpr uint64_t kStringBytes = 64;  // of memory for a string, besides its characters
+constexpr size_t kLengthBytes = 4;     // of an element of BYTES without any byte
+
+/// Elements of a row.
+uint64_t row_elements(const Tensor& tensor) {
+  return element_count({tensor.shape.begin() + 1, tensor.shape.end()}).value_or(0);
+}
+
+}  // namespace
 
 int64_t rows_of(const Tensors& inputs) {
   int64_t rows = -1;
@@ -20,7 +35,10 @@ int64_t rows_of(const Tensors& inputs) {
 
 uint64_t bytes_of(const Tensors& tensors) {
   uint64_t bytes = 0;
-  for (const auto& [name, tensor] : tensors) bytes += tensor.data->size();
+  for (const auto& [name, tensor] : tensors) {
+    bytes += tensor.data->size();
+    if (has_bytes(tensor)) bytes += element_count(tensor.shape).value_or(0) * kStringBytes;
+  }
   return bytes;
 }
 
@@ -33,7 +51,7 @@ std::string batch_signature(const Tensors& inputs) {
         shape.front() != inputs.begin()->second.shape.front())
       return "";
     fmt::format_to(std::back_inserter(signature), "{}:{}{}", name.size(), name,
-                   dtype_name(tensor.dtype));
+                   element_type(tensor));
     for (size_t i = 1; i < shape.size(); i++)
       fmt::format_to(std::back_inserter(signature), ",{}", shape[i]);
     signature += ';';
@@ -44,10 +62,10 @@ std::string batch_signature(const Tensors& inputs) {
 Tensors zero_rows(const Tensors& like, int64_t rows) {
   Tensors zeros;
   for (const auto& [name, tensor] : like) {
-    size_t row_bytes = tensor.data->size() / static_cast<size_t>(tensor.shape.front());
-    Tensor part;
-    part.dtype = tensor.dtype;
-    part.shape = tensor.shape;
+    size_t row_bytes = has_bytes(tensor)
+                           ? row_elements(tensor) * kLengthBytes
+                           : tensor.data->size() / static_cast<size_t>(tensor.shape.front());
+    InferTensor part = tensor;
     part.shape.front() = rows;
     part.data = std::make_shared<const std::string>(row_bytes * static_cast<size_t>(rows), '\0');
     zeros.emplace(name, std::move(part));
@@ -59,9 +77,7 @@ Tensors join_rows(const std::vector<const Tensors*>& parts) {
   if (parts.size() == 1) return *parts.front();
   Tensors joined;
   for (const auto& [name, first] : *parts.front()) {
-    Tensor whole;
-    whole.dtype = first.dtype;
-    whole.shape = first.shape;
+    InferTensor whole = first;
     whole.shape.front() = 0;
     size_t size = 0;
     for (const Tensors* part : parts) size += part->at(name).data->size();
@@ -78,6 +94,20 @@ Tensors join_rows(const std::vector<const Tensors*>& parts) {
   return joined;
 }
 
+namespace {
+
+/// Bytes of the rows that begin at the byte `at`, of a tensor that has `total` rows.
+size_t bytes_of_rows(const InferTensor& tensor, int64_t total, size_t at, int64_t rows) {
+  auto count = static_cast<size_t>(rows);
+  if (!has_bytes(tensor))
+    return total == 0 ? 0 : tensor.data->size() / static_cast<size_t>(total) * count;
+  auto size = size_of_elements(tensor.data->substr(at), row_elements(tensor) * count);
+  FLOW_CHECK(size.has_value());  // has_its_size() holds for it
+  return *size;
+}
+
+}  // namespace
+
 Result<std::vector<Tensors>> split_rows(const Tensors& outputs, const std::vector<int64_t>& rows) {
   int64_t total = 0;
   for (int64_t each : rows) total += each;
@@ -89,13 +119,10 @@ Result<std::vector<Tensors>> split_rows(const Tensors& outputs, const std::vecto
                                "every output needs one row per input row",
                                total, name)};
     }
-    size_t row_bytes = total == 0 ? 0 : tensor.data->size() / static_cast<size_t>(total);
     size_t at = 0;
     for (size_t i = 0; i < rows.size(); i++) {
-      size_t size = row_bytes * static_cast<size_t>(rows[i]);
-      Tensor part;
-      part.dtype = tensor.dtype;
-      part.shape = tensor.shape;
+      size_t size = bytes_of_rows(tensor, total, at, rows[i]);
+      InferTensor part = tensor;
       part.shape.front() = rows[i];
       part.data = tensor.data.part(at, size);
       at += size;

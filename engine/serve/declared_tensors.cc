@@ -23,17 +23,15 @@ bool is_shape(const std::vector<int64_t>& declared, const std::vector<int64_t>& 
                     [](int64_t size, int64_t actual) { return size == -1 || size == actual; });
 }
 
-/// What is wrong with the tensors, named `kind`; "" if nothing is. `datatype_of_entry(entry)` is
-/// the Datatype of one of them.
-template <typename DatatypeOf>
+/// What is wrong with the tensors, named `kind`; "" if nothing is.
 std::string problem(const char* kind, const std::vector<TensorSpec>& declared,
-                    const Tensors& tensors, const DatatypeOf& datatype_of_entry) {
+                    const Tensors& tensors) {
   if (declared.empty()) return "";
   for (const TensorSpec& spec : declared) {
     auto found = tensors.find(spec.name);
     if (found == tensors.end()) return fmt::format("the {} `{}` is missing", kind, spec.name);
-    const Tensor& tensor = found->second;
-    std::string_view datatype = datatype_of_entry(*found).name;
+    const InferTensor& tensor = found->second;
+    std::string_view datatype = datatype_of(tensor).name;
     if (datatype != spec.datatype)
       return fmt::format("the {} `{}` is {}, but {} is declared", kind, spec.name, datatype,
                          spec.datatype);
@@ -46,6 +44,19 @@ std::string problem(const char* kind, const std::vector<TensorSpec>& declared,
     if (std::none_of(declared.begin(), declared.end(), named))
       return fmt::format("the {} `{}` is not declared", kind, cut_text(to_utf8(name), kShownMax));
   }
+  return "";
+}
+
+/// Gives the tensor the datatype, if its elements can have it. What is wrong with them; "" if
+/// nothing is.
+std::string set_datatype(const std::string& name, InferTensor& tensor, const Datatype& datatype) {
+  bool is_held = !has_bytes(tensor) && datatype.kind != Datatype::Kind::bytes &&
+                 datatype.dtype == tensor.dtype;
+  if (!is_held) return "";
+  if (auto misfit = find_misfit(datatype, tensor.data))
+    return fmt::format("the output `{}` holds {} at index {}, but {} holds {}", name, misfit->value,
+                       misfit->index, datatype.name, datatype.values);
+  tensor.datatype = &datatype;
   return "";
 }
 
@@ -62,21 +73,20 @@ std::string tensors_json(const std::vector<TensorSpec>& declared) {
 }
 
 Status check_inputs(const std::vector<TensorSpec>& declared, const InferRequest& request) {
-  auto given = [&](const auto& entry) -> const Datatype& {
-    auto found = request.datatypes.find(entry.first);
-    FLOW_CHECK(found != request.datatypes.end());
-    return *found->second;
-  };
-  std::string what = problem("input", declared, request.inputs, given);
+  std::string what = problem("input", declared, request.inputs);
   if (what.empty()) return {};
   return user_error(what);
 }
 
-Status check_outputs(const std::vector<TensorSpec>& declared, const Tensors& outputs) {
-  auto of_tensor = [](const auto& entry) -> const Datatype& {
-    return datatype_of(entry.second.dtype);
-  };
-  std::string what = problem("output", declared, outputs, of_tensor);
+Status check_outputs(const std::vector<TensorSpec>& declared, Tensors& outputs) {
+  std::string what;
+  for (const TensorSpec& spec : declared) {
+    auto found = outputs.find(spec.name);
+    const Datatype* datatype = find_datatype(spec.datatype);
+    if (what.empty() && found != outputs.end() && datatype != nullptr)
+      what = set_datatype(spec.name, found->second, *datatype);
+  }
+  if (what.empty()) what = problem("output", declared, outputs);
   if (what.empty()) return {};
   return Error{ErrorKind::task, "`predict` returned something else than is declared: " + what};
 }

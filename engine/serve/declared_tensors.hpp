@@ -18,7 +18,8 @@ std::string tensors_json(const std::vector<TensorSpec>& declared);
 /// INT16 must not be given as INT32, although a tensor holds both in the same way.
 Status check_inputs(const std::vector<TensorSpec>& declared, const InferRequest& request);
 
-/// The same for what predict returned; the Error is of kind task.
-Status check_outputs(const std::vector<TensorSpec>& declared, const Tensors& outputs);
+/// The same for what predict returned; the Error is of kind task. Each output gets the datatype
+/// that is declared, which may be one that tensors hold in a wider type.
+Status check_outputs(const std::vector<TensorSpec>& declared, Tensors& outputs);
 
 }  // namespace flow

@@ -2,17 +2,27 @@
 #pragma once
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "flow/value.hpp"
 
 namespace flow {
 
-/// The tensors of one request or reply, by name. Those of a request have no digest: nothing is
-/// stored under it, and it would take longer than the request.
-using Tensors = std::map<std::string, Tensor>;
-
 struct Datatype;
+
+/// A tensor of a request or reply. It has no digest: nothing is stored under it, and it would take
+/// longer than the request. Of the datatype BYTES, `data` has the elements as
+/// engine/value/byte_elements.hpp says, and `dtype` means nothing.
+struct InferTensor : Tensor {
+  InferTensor() = default;
+  InferTensor(Tensor tensor) : Tensor(std::move(tensor)) {}
+
+  const Datatype* datatype = nullptr;  // null: that of the dtype
+};
+
+/// The tensors of one request or reply, by name.
+using Tensors = std::map<std::string, InferTensor>;
 
 struct RequestedOutput {
   std::string name;
@@ -21,10 +31,9 @@ struct RequestedOutput {
 
 struct InferRequest {
   std::string id;
-  Tensors inputs;
-  std::map<std::string, const Datatype*> datatypes;  // that the client gave each input
-  std::vector<RequestedOutput> outputs;              // empty: all outputs
-  bool are_outputs_binary = false;                   // if `outputs` is empty
+  Tensors inputs;                        // with the datatypes that the client gave them
+  std::vector<RequestedOutput> outputs;  // empty: all outputs
+  bool are_outputs_binary = false;       // if `outputs` is empty
 };
 
 }  // namespace flow

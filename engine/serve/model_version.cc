@@ -10,7 +10,6 @@
 #include "engine/base/size_units.hpp"
 #include "engine/serve/batch.hpp"
 #include "engine/serve/declared_tensors.hpp"
-#include "engine/serve/oip_datatypes.hpp"
 #include "engine/serve/tensor_frames.hpp"
 #include "engine/value/utf8.hpp"
 
@@ -117,8 +116,6 @@ void ModelVersion::complete_step(uint32_t requests) {
   for (; begun < last; begun++) {
     auto pending = new_request(std::make_unique<NoResponder>(), std::nullopt);
     pending->request.inputs = options().warmup;
-    for (const auto& [name, tensor] : options().warmup)
-      pending->request.datatypes[name] = &datatype_of(tensor.dtype);
     admit(std::move(pending));
   }
 }

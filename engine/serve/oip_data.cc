@@ -14,6 +14,8 @@
 
 #include "engine/serve/json_fault.hpp"
 #include "engine/serve/json_number.hpp"
+#include "engine/serve/json_text.hpp"
+#include "engine/value/byte_elements.hpp"
 #include "engine/value/utf8.hpp"
 
 namespace flow {
@@ -114,8 +116,13 @@ class ArrayReader {
 
   template <typename Element>
   Result<Bytes> read(const Element& element);
+  Result<Bytes> read_texts();
 
  private:
+  /// Calls `read_one(at, count)` for each value, after the `count` before it. It returns the end of
+  /// the value; null if the text is not one of its values.
+  template <typename ReadOne>
+  Status read_values(const ReadOne& read_one);
   Error syntax(const char* at) const {
     return json_fault(json_, at, "this is not a value, a comma or the end of the array");
   }
@@ -137,6 +144,29 @@ Result<Bytes> ArrayReader::read(const Element& element) {
   size_t room = input_.count <= data_.size() / 2 ? input_.count : 0;
   auto bytes = std::make_shared<std::string>(room * sizeof(Type), '\0');
   char* out = bytes->data();
+  FLOW_TRY(read_values([&](const char* at, size_t count) {
+    Type value;
+    const char* end = element.read(at, value);
+    if (end != nullptr && count < room)
+      std::memcpy(out + count * sizeof value, &value, sizeof value);
+    return end;
+  }));
+  return Bytes(std::move(bytes));
+}
+
+Result<Bytes> ArrayReader::read_texts() {
+  auto bytes = std::make_shared<std::string>();
+  FLOW_TRY(read_values([&](const char* at, size_t) {
+    size_t begin = begin_element(*bytes);
+    const char* end = read_json_text(at, json_.data() + json_.size(), *bytes);
+    end_element(*bytes, begin);
+    return end;
+  }));
+  return Bytes(std::move(bytes));
+}
+
+template <typename ReadOne>
+[[gnu::always_inline]] inline Status ArrayReader::read_values(const ReadOne& read_one) {
   size_t count = 0;
   const char* at = data_.data();
   do {
@@ -149,10 +179,8 @@ Result<Bytes> ArrayReader::read(const Element& element) {
       at = skip_space(at + 1);
       if (*at != ']') continue;
     } else {
-      Type value;
-      const char* end = element.read(at, value);
+      const char* end = read_one(at, count);
       if (end == nullptr) return fault(at);
-      if (count < room) std::memcpy(out + count * sizeof value, &value, sizeof value);
       count++;
       at = skip_space(end);
     }
@@ -168,14 +196,18 @@ Result<Bytes> ArrayReader::read(const Element& element) {
   if (count != input_.count)
     return user_error(fmt::format("{}.data has {} values, its shape needs {}", input_.place, count,
                                   input_.count));
-  return Bytes(std::move(bytes));
+  return {};
 }
 
 Error ArrayReader::fault(const char* at) const {
   bool is_number = read_json_number(at).end != nullptr;
   bool is_value = is_number || *at == '"' || *at == '{' || is_name(at, "true") ||
                   is_name(at, "false") || is_name(at, "null");
-  if (!is_value) return syntax(at);
+  bool is_bytes = input_.datatype->kind == Datatype::Kind::bytes;
+  if (!is_value || (is_bytes && *at == '"')) return syntax(at);
+  if (is_bytes)
+    return user_error(fmt::format("{} of `{}` is {}, but each value of BYTES must be a string",
+                                  place(), input_.name, shown(at)));
   // Only a number can be beyond the limits of the datatype.
   if (!is_number && input_.datatype->kind != Datatype::Kind::boolean)
     return user_error(
@@ -228,10 +260,6 @@ Status check_elements(const InputHead& input, std::string_view data) {
 Result<InputHead> input_head(const std::string& place, const std::string& name,
                              const std::string& datatype, const std::vector<int64_t>& shape) {
   InputHead head{place, name, find_datatype(datatype), 0};
-  if (datatype == "BYTES")
-    return user_error(place +
-                      ".datatype `BYTES` is not supported, because tensors hold numbers: send the "
-                      "bytes of a text as UINT8");
   if (head.datatype == nullptr)
     return user_error(fmt::format("{}.datatype `{}` is not one of {}", place,
                                   cut_text(datatype, kDatatypeShownMax), datatype_names()));
@@ -245,6 +273,7 @@ Result<Bytes> read_json_data(const InputHead& input, std::string_view json, std:
   constexpr uint16_t kHalfInfinity = 0x7c00, kBfloatInfinity = 0x7f80;
   ArrayReader reader(input, json, data);
   const Datatype& type = *input.datatype;
+  if (type.kind == Datatype::Kind::bytes) return reader.read_texts();
   switch (type.dtype) {
     case DType::boolean:
       return reader.read(BooleanElement{});
@@ -266,8 +295,25 @@ Result<Bytes> read_json_data(const InputHead& input, std::string_view json, std:
   return user_error(input.place + ".datatype is unknown");
 }
 
+Status check_byte_elements(const InputHead& input, const std::string& place,
+                           std::string_view data) {
+  auto size = size_of_elements(data, input.count);
+  if (!size)
+    return user_error(
+        fmt::format("{} has {} bytes, which end before the {} elements of {} that its shape needs: "
+                    "each is its number of bytes, 4 bytes little-endian, and these bytes",
+                    place, data.size(), input.count, input.place));
+  if (*size == data.size()) return {};
+  return user_error(fmt::format("{} has {} bytes after the {} elements of {} that its shape needs",
+                                place, data.size() - *size, input.count, input.place));
+}
+
 Result<Bytes> read_binary_data(const InputHead& input, const Bytes& data) {
   const Datatype& type = *input.datatype;
+  if (type.kind == Datatype::Kind::bytes) {
+    FLOW_TRY(check_byte_elements(input, "the binary data", *data));
+    return data;
+  }
   size_t needed = input.count * type.bytes;
   if (data->size() != needed)
     return user_error(

@@ -33,6 +33,8 @@ Result<InputHead> input_head(const std::string& place, const std::string& name,
 /// Reads a flat or nested array, whose nesting need not be that of the shape. `data` is the part of
 /// `json` that begins with the array; `json` is padded.
 Result<Bytes> read_json_data(const InputHead& input, std::string_view json, std::string_view data);
+/// Whether `data`, named `place`, is the elements of an input of BYTES.
+Status check_byte_elements(const InputHead& input, const std::string& place, std::string_view data);
 /// Shares `data` if the tensor has the same elements.
 Result<Bytes> read_binary_data(const InputHead& input, const Bytes& data);
 

@@ -9,6 +9,7 @@
 #include <limits>
 #include <memory>
 
+#include "engine/value/byte_elements.hpp"
 #include "flow/result.hpp"
 
 namespace flow {
@@ -41,19 +42,30 @@ constexpr Datatype kDatatypes[] = {
     {"FP16", DType::f16, Kind::number, 2, 0, 0, "numbers up to 65504"},
     {"BF16", DType::bf16, Kind::number, 2, 0, 0, "numbers up to 3.3895314e38"},
     {"FP32", DType::f32, Kind::number, 4, 0, 0, "numbers up to 3.4028235e38"},
-    {"FP64", DType::f64, Kind::number, 8, 0, 0, "numbers up to 1.7976931348623157e308"}};
+    {"FP64", DType::f64, Kind::number, 8, 0, 0, "numbers up to 1.7976931348623157e308"},
+    {"BYTES", DType::u8, Kind::bytes, 0, 0, 0, "strings"}};
 
 template <typename From, typename To>
 Bytes converted(const Bytes& data) {
   size_t count = data->size() / sizeof(From);
-  auto wide = std::make_shared<std::string>(count * sizeof(To), '\0');
+  auto result = std::make_shared<std::string>(count * sizeof(To), '\0');
   for (size_t i = 0; i < count; i++) {
     From from;
     std::memcpy(&from, data->data() + i * sizeof from, sizeof from);
-    To to = from;
-    std::memcpy(wide->data() + i * sizeof to, &to, sizeof to);
+    To to = static_cast<To>(from);
+    std::memcpy(result->data() + i * sizeof to, &to, sizeof to);
   }
-  return wide;
+  return result;
+}
+
+template <typename T>
+std::optional<Misfit> misfit(const Datatype& datatype, const Bytes& data) {
+  for (size_t i = 0; i < data->size() / sizeof(T); i++) {
+    T value;
+    std::memcpy(&value, data->data() + i * sizeof value, sizeof value);
+    if (value < datatype.min || value > datatype.max) return Misfit{i, value};
+  }
+  return std::nullopt;
 }
 
 // Rounds to nearest, ties to even, to a float of `exponent_bits` and `mantissa_bits`.
@@ -97,12 +109,51 @@ const Datatype& datatype_of(DType dtype) {
   return *found;
 }
 
+const Datatype& datatype_of(const InferTensor& tensor) {
+  return tensor.datatype != nullptr ? *tensor.datatype : datatype_of(tensor.dtype);
+}
+
+std::string_view element_type(const InferTensor& tensor) {
+  return has_bytes(tensor) ? tensor.datatype->name : dtype_name(tensor.dtype);
+}
+
+bool set_element_type(InferTensor& tensor, std::string_view type) {
+  const Datatype* datatype = find_datatype(type);
+  bool is_bytes = datatype != nullptr && datatype->kind == Kind::bytes;
+  tensor.datatype = is_bytes ? datatype : nullptr;
+  return is_bytes || parse_dtype(type, tensor.dtype);
+}
+
+bool has_its_size(const InferTensor& tensor) {
+  auto count = element_count(tensor.shape);
+  if (!count) return false;
+  if (has_bytes(tensor)) return size_of_elements(*tensor.data, *count) == tensor.data->size();
+  uint64_t size = 0;
+  return !__builtin_mul_overflow(*count, dtype_size(tensor.dtype), &size) &&
+         size == tensor.data->size();
+}
+
 Bytes widen(const Datatype& datatype, const Bytes& data) {
   if (datatype.name == "INT8") return converted<int8_t, int32_t>(data);
   if (datatype.name == "INT16") return converted<int16_t, int32_t>(data);
   if (datatype.name == "UINT16") return converted<uint16_t, int32_t>(data);
   if (datatype.name == "UINT32") return converted<uint32_t, int64_t>(data);
   return data;
+}
+
+Bytes narrow(const Datatype& datatype, const Bytes& data) {
+  if (datatype.name == "INT8") return converted<int32_t, int8_t>(data);
+  if (datatype.name == "INT16") return converted<int32_t, int16_t>(data);
+  if (datatype.name == "UINT16") return converted<int32_t, uint16_t>(data);
+  if (datatype.name == "UINT32") return converted<int64_t, uint32_t>(data);
+  return data;
+}
+
+std::optional<Misfit> find_misfit(const Datatype& datatype, const Bytes& data) {
+  if (&datatype == &datatype_of(datatype.dtype)) return std::nullopt;
+  if (datatype.dtype == DType::i32) return misfit<int32_t>(datatype, data);
+  if (datatype.dtype == DType::i64) return misfit<int64_t>(datatype, data);
+  return std::nullopt;
 }
 
 uint16_t nearest_half(double value) { return narrowed(value, 5, 10); }

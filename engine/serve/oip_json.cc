@@ -128,12 +128,12 @@ Status RequestReader::add_input(const std::string& place, const InputFields& fie
   auto data =
       is_json ? read_json_data(head, json_, fields.data) : take_binary(head, *fields.binary_size);
   FLOW_TRY(data);
-  Tensor tensor;
+  InferTensor tensor;
+  tensor.datatype = head.datatype;
   tensor.dtype = head.datatype->dtype;
   tensor.shape = *fields.shape;
   tensor.data = std::move(*data);
   request_.inputs.emplace(head.name, std::move(tensor));
-  request_.datatypes.emplace(head.name, head.datatype);
   return {};
 }
 

@@ -7,8 +7,10 @@
 #include <cmath>
 #include <cstring>
 
+#include "engine/serve/json_text.hpp"
 #include "engine/serve/oip.hpp"
 #include "engine/serve/oip_datatypes.hpp"
+#include "engine/value/byte_elements.hpp"
 #include "engine/value/utf8.hpp"
 
 namespace flow {
@@ -91,6 +93,17 @@ size_t print_elements(std::string& out, DType dtype, std::string_view bytes) {
   return 0;
 }
 
+/// Appends the elements of BYTES. Returns the index of one that is not UTF-8; else their count.
+size_t print_texts(std::string& out, std::string_view data) {
+  size_t count = 0;
+  while (auto element = take_element(data)) {
+    if (!is_utf8(*element)) return count;
+    if (count++ > 0) out += ',';
+    append_json_text(out, *element);
+  }
+  return count;
+}
+
 double number_at(const Tensor& tensor, size_t index) {
   const char* at = tensor.data->data() + index * dtype_size(tensor.dtype);
   auto read = [&](auto value) {
@@ -105,39 +118,55 @@ double number_at(const Tensor& tensor, size_t index) {
 
 class ResponsePrinter {
  public:
-  Status add(const std::string& name, const Tensor& tensor, bool is_binary);
+  Status add(const std::string& name, const InferTensor& tensor, bool is_binary);
   InferResponse take();
 
   std::string json;
 
  private:
-  std::vector<const Tensor*> binary_;
+  Status add_elements(const std::string& name, const InferTensor& tensor);
+
+  std::vector<Bytes> binary_;
   size_t outputs_ = 0;
 };
 
-Status ResponsePrinter::add(const std::string& name, const Tensor& tensor, bool is_binary) {
+Status ResponsePrinter::add(const std::string& name, const InferTensor& tensor, bool is_binary) {
   char extent[kNumberMax];
   if (outputs_++ > 0) json += ',';
   json.append("{\"name\":").append(to_json(Value(name))).append(",\"datatype\":\"");
-  json.append(datatype_of(tensor.dtype).name).append("\",\"shape\":[");
+  json.append(datatype_of(tensor).name).append("\",\"shape\":[");
   for (size_t i = 0; i < tensor.shape.size(); i++) {
     if (i > 0) json += ',';
     json.append(extent, print(extent, tensor.shape[i]));
   }
   if (is_binary) {
+    binary_.push_back(narrow(datatype_of(tensor), tensor.data));
     json.append("],\"parameters\":{\"binary_data_size\":");
-    json.append(extent, print(extent, tensor.data->size())).append("}}");
-    binary_.push_back(&tensor);
+    json.append(extent, print(extent, binary_.back()->size())).append("}}");
     return {};
   }
   json += "],\"data\":[";
+  FLOW_TRY(add_elements(name, tensor));
+  json += "]}";
+  return {};
+}
+
+Status ResponsePrinter::add_elements(const std::string& name, const InferTensor& tensor) {
+  if (has_bytes(tensor)) {
+    auto count = element_count(tensor.shape);
+    size_t printed = print_texts(json, *tensor.data);
+    if (printed == count) return {};
+    return Error{ErrorKind::task,
+                 fmt::format("output `{}` holds bytes at index {} that are not UTF-8, which JSON "
+                             "cannot represent: ask for it as binary data",
+                             to_utf8(name), printed)};
+  }
   size_t count = tensor.data->size() / dtype_size(tensor.dtype);
   size_t printed = print_elements(json, tensor.dtype, *tensor.data);
   if (printed < count)
     return Error{ErrorKind::task,
                  fmt::format("output `{}` holds {} at index {}, which JSON cannot represent",
                              to_utf8(name), number_at(tensor, printed), printed)};
-  json += "]}";
   return {};
 }
 
@@ -147,9 +176,9 @@ InferResponse ResponsePrinter::take() {
   if (!binary_.empty()) response.json_bytes = json.size();
   response.body = std::move(json);
   size_t size = response.body.size();
-  for (const Tensor* tensor : binary_) size += tensor->data->size();
+  for (const Bytes& data : binary_) size += data->size();
   response.body.reserve(size);
-  for (const Tensor* tensor : binary_) response.body.append(*tensor->data);
+  for (const Bytes& data : binary_) response.body.append(*data);
   return response;
 }
 

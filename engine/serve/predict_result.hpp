@@ -1,4 +1,4 @@
-// What a script's `predict` returned, as tensors.
+// What a script's `predict` gets and returns: tensors, and lists of strings for those of BYTES.
 #pragma once
 #include <string>
 
@@ -8,8 +8,11 @@
 
 namespace flow {
 
-/// The tensors of `{ y = tensor }`. Another result is an Error of kind task that says what it is;
-/// `service` is the name in it.
+/// The table of a request's tensors.
+Value predict_inputs(const Tensors& inputs);
+
+/// The tensors of `{ y = tensor }`, or of BYTES `{ y = { "a", "b", shape = { 2, 1 } } }`. Another
+/// result is an Error of kind task that says what it is; `service` is the name in it.
 Result<Tensors> tensors_by_name(const Value& result, const std::string& service);
 
 }  // namespace flow

@@ -25,8 +25,9 @@ std::string configured_tensors(const std::vector<TensorSpec>& tensors, bool with
   for (const TensorSpec& spec : tensors) {
     if (json.size() > 1) json += ',';
     auto first = spec.shape.begin() + (without_rows ? 1 : 0);
+    std::string_view type = spec.datatype == "BYTES" ? "STRING" : std::string_view(spec.datatype);
     json += fmt::format(R"({{"name":{},"data_type":"TYPE_{}","dims":[{}]}})", json_text(spec.name),
-                        spec.datatype, fmt::join(first, spec.shape.end(), ","));
+                        type, fmt::join(first, spec.shape.end(), ","));
   }
   return json + "]";
 }
@@ -47,7 +48,8 @@ std::string model_metadata(const ServiceOptions& service) {
 
 std::string model_configuration(const ServiceOptions& service) {
   bool is_declared = !service.inputs.empty() || !service.outputs.empty();
-  bool is_batched = is_declared && has_rows(service.inputs) && has_rows(service.outputs);
+  bool is_batched =
+      service.batch_max > 1 && is_declared && has_rows(service.inputs) && has_rows(service.outputs);
   return fmt::format(
       R"({{"name":{},"platform":"flow_lua","backend":"flow","max_batch_size":{},"input":{},)"
       R"("output":{},"dynamic_batching":{{"max_queue_delay_microseconds":{}}}}})",

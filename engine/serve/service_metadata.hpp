@@ -12,10 +12,15 @@ namespace flow {
 /// The one version of a model.
 constexpr std::string_view kModelVersion = "1";
 
+/// Why a request to load or unload a model is refused.
+constexpr std::string_view kNoModelLoad =
+    "models are not loaded or unloaded by requests here: a run of flow serves its model until it "
+    "ends";
+
 std::string server_metadata();
 std::string model_metadata(const ServiceOptions& service);
-/// `max_batch_size` is above 0 if every declared tensor has any number of rows; then `dims` are
-/// without the rows.
+/// `max_batch_size` is above 0 if requests are joined to batches and every declared tensor has any
+/// number of rows; then `dims` are without the rows.
 std::string model_configuration(const ServiceOptions& service);
 std::string repository_index(const ServiceOptions& service, bool is_ready);
 

@@ -135,12 +135,16 @@ std::string ServiceMetrics::statistics(std::string_view model, std::string_view 
   auto times = [](uint64_t count, uint64_t us) {
     return fmt::format(R"({{"count":{},"ns":{}}})", count, us * 1000);
   };
+  // What is not measured was measured 0 times: clients read these fields.
+  std::string unmeasured = times(0, 0);
   return fmt::format(
       R"({{"model_stats":[{{"name":{},"version":"{}","last_inference":{},"inference_count":{},)"
-      R"("execution_count":{},"inference_stats":{{"success":{},"fail":{},"compute_infer":{}}}}}]}})",
+      R"("execution_count":{},"inference_stats":{{"success":{},"fail":{},"queue":{},)"
+      R"("compute_input":{},"compute_infer":{},"compute_output":{},"cache_hit":{},)"
+      R"("cache_miss":{}}},"batch_stats":[]}}]}})",
       to_json(Value(std::string(model))), version, last_success_ms_, rows_, batches_,
-      times(successes, success_us_), times(answered - successes, failure_us_),
-      times(batches_, predict_us_));
+      times(successes, success_us_), times(answered - successes, failure_us_), unmeasured,
+      unmeasured, times(batches_, predict_us_), unmeasured, unmeasured, unmeasured);
 }
 
 }  // namespace flow

@@ -10,6 +10,8 @@
 #include <memory>
 #include <string>
 
+#include "engine/serve/oip_datatypes.hpp"
+
 namespace flow {
 
 namespace {
@@ -92,7 +94,7 @@ class PieceWriter {
 
 void put_tensor(PieceWriter& writer, const std::string& name,
                 const std::vector<const Tensors*>& parts) {
-  const Tensor& first = parts.front()->at(name);
+  const InferTensor& first = parts.front()->at(name);
   std::vector<int64_t> shape = first.shape;
   uint64_t size = 0;
   if (parts.size() > 1) shape.front() = 0;
@@ -104,7 +106,7 @@ void put_tensor(PieceWriter& writer, const std::string& name,
   std::string dimensions, head, message;
   for (int64_t extent : shape) put_varint(dimensions, static_cast<uint64_t>(extent));
   put_text(head, kName, name);
-  put_text(head, kType, dtype_name(first.dtype));
+  put_text(head, kType, element_type(first));
   put_text(head, kShape, dimensions);
   put_length(head, kData, size);
   put_length(message, kTensors, head.size() + size);
@@ -159,15 +161,6 @@ Error malformed(const std::string& what) {
   return {ErrorKind::internal, "malformed message: " + what};
 }
 
-/// Whether the data has as many bytes as shape and type say.
-bool has_its_size(const Tensor& tensor) {
-  uint64_t size = dtype_size(tensor.dtype);
-  for (int64_t extent : tensor.shape)
-    if (extent < 0 || __builtin_mul_overflow(size, static_cast<uint64_t>(extent), &size))
-      return false;
-  return size == tensor.data->size();
-}
-
 bool read_shape(const WireField& field, std::vector<int64_t>& shape) {
   if (!field.has_bytes) {  // one of a list that is not packed
     shape.push_back(static_cast<int64_t>(field.value));
@@ -187,7 +180,7 @@ Status read_tensor(const Bytes& frame, std::string_view message, Tensors& tensor
   MessageReader reader(message);
   WireField field;
   std::string name;
-  Tensor tensor;
+  InferTensor tensor;
   bool has_type = false;
   std::string_view data;
   while (!reader.is_at_end()) {
@@ -198,7 +191,7 @@ Status read_tensor(const Bytes& frame, std::string_view message, Tensors& tensor
     }
     if (!field.has_bytes) continue;
     if (field.number == kName) name = field.bytes;
-    if (field.number == kType) has_type = parse_dtype(field.bytes, tensor.dtype);
+    if (field.number == kType) has_type = set_element_type(tensor, field.bytes);
     if (field.number == kData) data = field.bytes;
   }
   if (!has_type) return malformed("the type of a tensor");

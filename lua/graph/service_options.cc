@@ -5,6 +5,7 @@
 
 #include "engine/base/size_units.hpp"
 #include "engine/plan/wrapped_server.hpp"
+#include "engine/value/byte_elements.hpp"
 #include "lua/state/vm_context.hpp"
 
 namespace flow::lua {
@@ -71,6 +72,7 @@ TensorSpec read_tensor(const Option& entry, const std::string& name) {
   TensorSpec tensor{name, lua_tostring(L, -2), {}};
   if (!is_tensor_datatype(tensor.datatype)) {
     std::vector<std::string> known(kTensorDatatypes.begin(), kTensorDatatypes.end());
+    known.emplace_back(kBytesDatatype);
     entry.reject(fmt::format(" has the unknown datatype `{}`{}; the datatypes are: {}",
                              tensor.datatype, did_you_mean(tensor.datatype, known), join(known)));
   }
@@ -126,11 +128,22 @@ std::string request_path(const Option& option) {
   return path;
 }
 
-Tensor warmup_tensor(const Option& entry) {
-  if (!is_tensor(entry.L, entry.index)) entry.wrong("a tensor such as flow.zeros { 1, 64 }");
+WarmupTensor warmup_texts(const Option& entry, const std::string& name) {
+  auto value = read_snapshot(entry.L, entry.index, "the option `" + entry.name + "`");
+  if (!value.ok()) entry.reject(": " + value.error().message);
+  auto tensor = read_byte_tensor(*value);
+  if (!tensor.ok()) entry.reject(" " + tensor.error().message);
+  return {name, std::string(kBytesDatatype), std::move(tensor->shape), std::move(tensor->data)};
+}
+
+WarmupTensor warmup_tensor(const Option& entry, const std::string& name) {
+  if (lua_type(entry.L, entry.index) == LUA_TTABLE) return warmup_texts(entry, name);
+  if (!is_tensor(entry.L, entry.index))
+    entry.wrong("a tensor such as flow.zeros { 1, 64 }, or a list of strings for BYTES");
   std::string why;
   try {
-    return read_tensor(entry.L, entry.index, TensorRead::unnamed);
+    Tensor tensor = read_tensor(entry.L, entry.index, TensorRead::unnamed);
+    return {name, dtype_name(tensor.dtype), tensor.shape, std::string(*tensor.data)};
   } catch (const std::exception& failure) {
     why = failure.what();
   }
@@ -311,12 +324,12 @@ void read_warmup(const Option& option) {
   std::vector<WarmupTensor>& warmup = option.def.service.warmup;
   size_t size = 0;
   each_entry(option, {}, [&](const Option& entry, const std::string& name) {
-    Tensor tensor = warmup_tensor(entry);
-    size += tensor.data->size();
+    WarmupTensor tensor = warmup_tensor(entry, name);
+    size += tensor.data.size();
     if (size > kWarmupBytesMax)
       option.reject(fmt::format(" has tensors of more than {} in all: write a smaller request",
                                 format_bytes(kWarmupBytesMax)));
-    warmup.push_back({name, dtype_name(tensor.dtype), tensor.shape, std::string(*tensor.data)});
+    warmup.push_back(std::move(tensor));
   });
   if (warmup.empty())
     option.reject(fmt::format(" is empty: it must be {}, or not be given", kForm));

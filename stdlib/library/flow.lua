@@ -62,6 +62,10 @@ local flow = {}
 ---@field conda? string an environment.yml, a lock file, or the folder of a conda environment
 ---@field container? string "docker://IMAGE", "podman://IMAGE" or a .sif
 
+---@class flow.strings a tensor of BYTES: its strings in row-major order
+---@field [integer] string
+---@field shape? integer[] without it, a list that predict returns has one dimension
+
 ---@class flow.service_options: flow.options
 ---@field listen? string "127.0.0.1:8080", "[::1]:8080" or "0.0.0.0:8080"
 ---@field port? integer of 127.0.0.1; 0 selects a free port
@@ -73,7 +77,7 @@ local flow = {}
 ---@field idempotent? boolean false: a request never runs again after its replica died
 ---@field rollover? "replace" drains the version before first
 ---@field canary? { [integer]: integer, every?: string, max_error_rate?: number, max_p99?: string, min_requests?: integer } { 10, 50, 100, every = "1m" }
----@field warmup? table<string, flow.tensor> a request that a version gets before traffic
+---@field warmup? table<string, flow.tensor|flow.strings> a request that a version gets before traffic
 ---@field grpc? integer the port of gRPC; 0: a free one
 ---@field drain_delay? string for which a service that ends accepts connections
 ---@field command? string starts a server at {port}, instead of a function
@@ -146,7 +150,7 @@ function flow.dynamic(name, options, body) end
 ---A long-lived task that answers the Open Inference Protocol v2 over HTTP.
 ---@param name string the name of the model
 ---@param options flow.service_options
----@param body? fun(ctx: flow.context, ...): { predict: fun(inputs: table<string, flow.tensor>): table } absent with command
+---@param body? fun(ctx: flow.context, ...): { predict: fun(inputs: table<string, flow.tensor|flow.strings>): table } absent with command
 ---@return flow.callable
 ---@overload fun(name: string, body: fun(ctx: flow.context, ...): { predict: function }): flow.callable
 function flow.service(name, options, body) end

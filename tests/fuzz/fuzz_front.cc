@@ -11,6 +11,7 @@
 
 #include "engine/front/front_peer.hpp"
 #include "engine/protocol/frames.hpp"
+#include "engine/serve/oip_datatypes.hpp"
 #include "engine/serve/tensor_frames.hpp"
 #include "input.hpp"
 
@@ -22,7 +23,7 @@ const auto kQuietProtobuf = google::protobuf::SetLogHandler(nullptr);
 
 bool equal_tensors(const Tensors& a, const Tensors& b) {
   return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [](auto& x, auto& y) {
-           return x.first == y.first && x.second.dtype == y.second.dtype &&
+           return x.first == y.first && element_type(x.second) == element_type(y.second) &&
                   x.second.shape == y.second.shape && *x.second.data == *y.second.data;
          });
 }

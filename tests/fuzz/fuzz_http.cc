@@ -1,10 +1,10 @@
 // Requests to a service: each gives tensors of the named shape or an error text; two joined
 // requests are split again; responses are JSON, and their binary tensors are those of the outputs.
 // A form feed ends the JSON of a request that has binary data.
-#include <numeric>
-
 #include "engine/serve/batch.hpp"
 #include "engine/serve/oip.hpp"
+#include "engine/serve/oip_datatypes.hpp"
+#include "engine/serve/predict_result.hpp"
 #include "engine/value/utf8.hpp"
 
 namespace {
@@ -13,17 +13,14 @@ using flow::Tensors;
 
 bool equal(const Tensors& a, const Tensors& b) {
   return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [](auto& x, auto& y) {
-           return x.first == y.first && x.second.dtype == y.second.dtype &&
+           return x.first == y.first &&
+                  flow::element_type(x.second) == flow::element_type(y.second) &&
                   x.second.shape == y.second.shape && *x.second.data == *y.second.data;
          });
 }
 
 void check_shapes(const Tensors& tensors) {
-  for (const auto& [name, tensor] : tensors) {
-    int64_t count =
-        std::accumulate(tensor.shape.begin(), tensor.shape.end(), int64_t{1}, std::multiplies<>());
-    FLOW_CHECK(tensor.data->size() == static_cast<size_t>(count) * flow::dtype_size(tensor.dtype));
-  }
+  for (const auto& [name, tensor] : tensors) FLOW_CHECK(flow::has_its_size(tensor));
 }
 
 // All outputs in JSON: a response that is read again as a request gives the same tensors.
@@ -46,6 +43,12 @@ void check_printed(const flow::InferRequest& request) {
   FLOW_CHECK(same.ok() && same->id == request.id && equal(same->inputs, request.inputs));
 }
 
+// What predict gets can be returned.
+void check_values(const Tensors& tensors) {
+  auto again = flow::tensors_by_name(flow::predict_inputs(tensors), "m");
+  FLOW_CHECK(again.ok() && equal(*again, tensors));
+}
+
 // The outputs that the request chooses, of all that it could mean.
 void check_wanted(const flow::InferRequest& request) {
   auto wanted = flow::print_infer_response("m", request, request.inputs);
@@ -61,7 +64,9 @@ void check_wanted(const flow::InferRequest& request) {
   for (const flow::Value& output : answer->find("outputs")->as_table().list) {
     const flow::Value* parameters = output.find("parameters");
     if (parameters == nullptr) continue;
-    const auto& data = *request.inputs.at(output.find("name")->as_string()).data;
+    const flow::InferTensor& tensor = request.inputs.at(output.find("name")->as_string());
+    flow::Bytes narrow = flow::narrow(flow::datatype_of(tensor), tensor.data);
+    const auto& data = *narrow;
     FLOW_CHECK(parameters->find("binary_data_size")->as_integer() ==
                static_cast<int64_t>(data.size()));
     FLOW_CHECK(std::string_view(wanted->body).substr(at, data.size()) == data);
@@ -89,6 +94,7 @@ flow::Result<Tensors> read(std::string_view text) {
   FLOW_CHECK(other.ok() || other.error().message.find("number overflow") != std::string::npos);
   check_shapes(request->inputs);
   check_printed(*request);
+  check_values(request->inputs);
   check_wanted(*request);
   return std::move(request->inputs);
 }

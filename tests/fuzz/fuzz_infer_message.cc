@@ -1,7 +1,5 @@
 // Bytes of a ModelInferRequest: they are refused, or become tensors that fit their shapes and are
 // answered; a request that is taken twice is the same.
-#include <algorithm>
-
 #include "engine/serve/grpc/infer_messages.hpp"
 #include "engine/serve/oip_data.hpp"
 
@@ -19,12 +17,10 @@ void check(const flow::InferRequest& request) {
   FLOW_CHECK(!request.inputs.empty() && request.inputs.size() <= flow::kInputsMax);
   FLOW_CHECK(request.outputs.size() <= flow::kOutputsMax && request.id.size() <= flow::kIdBytesMax);
   for (const auto& [name, tensor] : request.inputs) {
-    FLOW_CHECK(!name.empty() && request.datatypes.at(name)->dtype == tensor.dtype);
+    FLOW_CHECK(!name.empty() && tensor.datatype != nullptr);
+    FLOW_CHECK(tensor.datatype->dtype == tensor.dtype);
     FLOW_CHECK(tensor.shape.size() <= flow::kDimensionsMax);
-    bool is_empty = std::ranges::find(tensor.shape, 0) != tensor.shape.end();
-    size_t count = is_empty ? 0 : 1;
-    for (int64_t size : tensor.shape) count *= static_cast<size_t>(size);
-    FLOW_CHECK(tensor.data->size() == count * flow::dtype_size(tensor.dtype));
+    FLOW_CHECK(flow::has_its_size(tensor));
   }
 }
 

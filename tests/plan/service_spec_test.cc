@@ -174,22 +174,32 @@ TEST_CASE("beyond loopback a service needs TLS and keys, or to be called insecur
   CHECK(problem_of(service) == "");
 }
 
-TEST_CASE("an output has a datatype that tensors have, an input may have any") {
-  auto with_output = [](const char* datatype) {
+TEST_CASE("inputs and outputs may have every datatype of the protocol") {
+  auto declared = [](const char* datatype) {
     ServiceSpec service;
     service.inputs = {{"x", datatype, {-1}}};
     service.outputs = {{"y", datatype, {-1}}};
     return problem_of(service);
   };
-  for (const char* datatype : {"BOOL", "UINT8", "INT32", "INT64", "FP16", "BF16", "FP32", "FP64"})
-    CHECK(with_output(datatype) == "");
-  CHECK(with_output("UINT16") ==
-        "pipeline.lua:3: task `web` has the output `y` of UINT16, but tensors of `predict` hold "
-        "such numbers as INT32: declare INT32");
-  for (const char* narrow : {"INT8", "INT16"})
-    CHECK_THAT(with_output(narrow), Catch::EndsWith("as INT32: declare INT32"));
-  for (const char* unsigned_one : {"UINT32", "UINT64"})
-    CHECK_THAT(with_output(unsigned_one), Catch::EndsWith("as INT64: declare INT64"));
+  for (std::string_view datatype : kTensorDatatypes)
+    CHECK(declared(std::string(datatype).c_str()) == "");
+  CHECK(declared("BYTES") == "");
+  CHECK_THAT(declared("STRING"), Catch::EndsWith("has a tensor in `inputs` that is not valid"));
+}
+
+TEST_CASE("the warm-up of an input of BYTES has as many elements as its shape") {
+  auto warmed_by = [](const std::string& data, const char* datatype) {
+    ServiceSpec service;
+    service.inputs = {{"x", datatype, {-1}}};
+    service.warmup = {{"x", "BYTES", {2}, data}};
+    return problem_of(service);
+  };
+  const std::string elements("\1\0\0\0a\0\0\0\0", 9);
+  CHECK(warmed_by(elements, "BYTES") == "");
+  for (const std::string& other : {elements.substr(0, 8), elements + "b", std::string()})
+    CHECK_THAT(warmed_by(other, "BYTES"), Catch::Contains("which is not one that a request"));
+  CHECK_THAT(warmed_by(elements, "UINT8"),
+             Catch::EndsWith("tensor `x` of BYTES, but `inputs` declares UINT8, which is u8"));
 }
 
 TEST_CASE("options of a service that no script can give are refused") {

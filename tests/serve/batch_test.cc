@@ -4,6 +4,8 @@
 #include <random>
 
 #include "engine/serve/batch.hpp"
+#include "engine/serve/oip_datatypes.hpp"
+#include "engine/value/byte_elements.hpp"
 
 using namespace flow;
 
@@ -128,4 +130,38 @@ TEST_CASE("a result with another number of rows cannot be split") {
   auto parts = split_rows({{"y", floats({2}, {1, 2})}}, {1, 2});
   REQUIRE_FALSE(parts.ok());
   CHECK_THAT(parts.error().message, Catch::Contains("`y`"));
+}
+
+namespace {
+
+InferTensor texts(std::vector<int64_t> shape, const std::vector<std::string>& values) {
+  InferTensor tensor;
+  REQUIRE(set_element_type(tensor, "BYTES"));
+  tensor.shape = std::move(shape);
+  std::string bytes;
+  for (const std::string& value : values) append_element(bytes, value);
+  tensor.data = std::make_shared<const std::string>(std::move(bytes));
+  return tensor;
+}
+
+}  // namespace
+
+TEST_CASE("rows of elements of BYTES are joined, padded and split as others are") {
+  Tensors a{{"x", texts({1, 2}, {"", "ab"})}}, b{{"x", texts({2, 2}, {"c", "", "def", "g"})}};
+  REQUIRE(can_join(a, b));
+  CHECK_FALSE(can_join(a, {{"x", floats({1, 2}, {1, 2})}}));
+  Tensors padding = zero_rows(b, 3);
+  CHECK(*padding.at("x").data == *texts({3, 2}, {"", "", "", "", "", ""}).data);
+  Tensors joined = join_rows({&a, &b, &padding});
+  CHECK(joined.at("x").shape == std::vector<int64_t>{6, 2});
+  auto parts = split_rows(joined, {1, 2, 3});
+  REQUIRE(parts.ok());
+  CHECK(*(*parts)[0].at("x").data == *a.at("x").data);
+  CHECK(*(*parts)[1].at("x").data == *b.at("x").data);
+  CHECK(has_bytes((*parts)[1].at("x")));
+  CHECK((*parts)[1].at("x").shape == std::vector<int64_t>{2, 2});
+}
+
+TEST_CASE("elements of BYTES count with the memory of a string") {
+  CHECK(bytes_of({{"x", texts({2}, {"", "ab"})}}) == 2 * 64 + 2 * 4 + 2);
 }

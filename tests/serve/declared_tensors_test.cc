@@ -2,6 +2,7 @@
 #include "engine/serve/declared_tensors.hpp"
 
 #include <catch2/catch.hpp>
+#include <memory>
 
 #include "engine/serve/oip_datatypes.hpp"
 
@@ -22,9 +23,8 @@ Tensor tensor_of(DType dtype, std::vector<int64_t> shape) {
 InferRequest request_of(const Tensors& inputs, const std::map<std::string, std::string>& given) {
   InferRequest request;
   request.inputs = inputs;
-  for (const auto& [name, tensor] : inputs)
-    request.datatypes[name] =
-        given.contains(name) ? find_datatype(given.at(name)) : &datatype_of(tensor.dtype);
+  for (auto& [name, tensor] : request.inputs)
+    if (given.contains(name)) tensor.datatype = find_datatype(given.at(name));
   return request;
 }
 
@@ -71,11 +71,51 @@ TEST_CASE("an input must have the declared datatype even if tensors hold another
 
 TEST_CASE("without a declaration all tensors are good") {
   CHECK(check_inputs({}, request_of({{"x", tensor_of(DType::f32, {1})}}, {})).ok());
-  CHECK(check_outputs({}, {}).ok());
+  Tensors none;
+  CHECK(check_outputs({}, none).ok());
+}
+
+TEST_CASE("an output gets the declared datatype if its elements can have it") {
+  std::vector<TensorSpec> declared = {{"y", "INT16", {-1}}};
+  auto ints = [](std::vector<int32_t> values) {
+    Tensor tensor = tensor_of(DType::i32, {static_cast<int64_t>(values.size())});
+    tensor.data = std::make_shared<const std::string>(reinterpret_cast<const char*>(values.data()),
+                                                      values.size() * sizeof(int32_t));
+    return Tensors{{"y", tensor}};
+  };
+  Tensors good = ints({-32768, 32767});
+  REQUIRE(check_outputs(declared, good).ok());
+  CHECK(datatype_of(good.at("y")).name == "INT16");
+  CHECK(*narrow(datatype_of(good.at("y")), good.at("y").data) ==
+        std::string_view("\x00\x80\xff\x7f", 4));
+  Tensors large = ints({1, 32768});
+  CHECK(check_outputs(declared, large).error().message ==
+        "`predict` returned something else than is declared: the output `y` holds 32768 at index "
+        "1, but INT16 holds whole numbers from -32768 to 32767");
+  Tensors floats = {{"y", tensor_of(DType::f32, {1})}};
+  CHECK(check_outputs(declared, floats).error().message ==
+        "`predict` returned something else than is declared: the output `y` is FP32, but INT16 is "
+        "declared");
+  Tensor wide = tensor_of(DType::i64, {1});
+  wide.data = std::make_shared<const std::string>(8, '\xff');
+  Tensors negative = {{"y", wide}};
+  for (const char* datatype : {"UINT32", "UINT64"})
+    CHECK_FALSE(check_outputs({{"y", datatype, {-1}}}, negative).ok());
+  CHECK(check_outputs({{"y", "INT64", {-1}}}, negative).ok());
+}
+
+TEST_CASE("texts and numbers are not each other's datatype") {
+  Tensors bytes = {{"y", tensor_of(DType::u8, {1})}};
+  bytes.at("y").datatype = find_datatype("BYTES");
+  CHECK(check_outputs({{"y", "BYTES", {1}}}, bytes).ok());
+  CHECK_FALSE(check_outputs({{"y", "UINT8", {1}}}, bytes).ok());
+  Tensors numbers = {{"y", tensor_of(DType::u8, {1})}};
+  CHECK_FALSE(check_outputs({{"y", "BYTES", {1}}}, numbers).ok());
 }
 
 TEST_CASE("a result that is not as declared is an error of predict") {
-  Status status = check_outputs({{"y", "FP32", {-1}}}, {});
+  Tensors none;
+  Status status = check_outputs({{"y", "FP32", {-1}}}, none);
   REQUIRE_FALSE(status.ok());
   CHECK(status.error().kind == ErrorKind::task);
   CHECK(status.error().message ==

@@ -6,6 +6,8 @@
 #include "engine/base/temporary_folder.hpp"
 #include "engine/front/front_messages.hpp"
 #include "engine/plan/plan.hpp"
+#include "engine/serve/declared_tensors.hpp"
+#include "engine/serve/oip_datatypes.hpp"
 
 using namespace flow;
 using Catch::Contains;
@@ -458,4 +460,21 @@ TEST_CASE("what a replica sends to join is checked") {
   CHECK(join_request_of(join)->options.drain_delay_ms == 8);
   join.clear_keys();
   CHECK_THAT(problem(), Contains("it has no keys"));
+}
+
+TEST_CASE("the warm-up request of a replica has the declared datatypes, as a client's must have") {
+  ServiceSpec spec;
+  spec.inputs = {{"n", "INT16", {1}}, {"t", "BYTES", {1}}};
+  spec.warmup = {{"n", "i32", {1}, std::string("\1\0\0\0", 4)},
+                 {"t", "BYTES", {1}, std::string("\1\0\0\0a", 5)}};
+  front::Join join;
+  join.set_version("r1");
+  join.set_model("adder");
+  join.set_service(encode_service_options(spec));
+  auto joined = join_request_of(join);
+  REQUIRE(joined.ok());
+  InferRequest request;
+  request.inputs = joined->options.warmup;
+  CHECK(check_inputs(spec.inputs, request).ok());
+  CHECK(datatype_of(request.inputs.at("n")).name == "INT16");
 }

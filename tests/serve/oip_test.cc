@@ -11,6 +11,8 @@
 #include <random>
 
 #include "engine/serve/oip.hpp"
+#include "engine/serve/oip_datatypes.hpp"
+#include "engine/value/byte_elements.hpp"
 #include "engine/value/utf8.hpp"
 
 using namespace flow;
@@ -258,8 +260,6 @@ TEST_CASE("a malformed request is rejected with its fault") {
   CHECK_THAT(refusal(one_input(R"("name":"x","datatype":"FP32","shape":[1])")), Contains("data"));
   CHECK_THAT(refusal(one_input(R"("name":"x","datatype":"fp32","shape":[1],"data":[1])")),
              Contains("FP32"));
-  CHECK_THAT(refusal(one_input(R"("name":"x","datatype":"BYTES","shape":[1],"data":["a"])")),
-             Contains("BYTES"));
   CHECK_THAT(refusal(one_input(R"("name":"x","datatype":"FP32","shape":[-1],"data":[])")),
              Contains("shape"));
   CHECK_THAT(refusal(one_input(R"("name":"x","datatype":"FP32","shape":[1.5],"data":[1])")),
@@ -704,6 +704,84 @@ TEST_CASE("the wish for binary outputs holds for all, and an output's own goes f
   REQUIRE(response.ok());
   CHECK(response->json_bytes + 1 == response->body.size());
   CHECK(response->body.back() == 'A');
+}
+
+TEST_CASE("strings of JSON are elements of BYTES, and are printed again") {
+  auto request = parsed(one_input(
+      R"("name":"x","datatype":"BYTES","shape":[2,3],"data":[["","a\u0000\"\\\/\b\f\n\r\t"," \u00E9\u4e2d" ],)"
+      R"([ "\ud83d\ude00","é中😀","\u007f"]])"));
+  const InferTensor& x = request.inputs.at("x");
+  REQUIRE(has_bytes(x));
+  std::vector<std::string> elements;
+  std::string_view rest = *x.data;
+  while (auto element = take_element(rest)) elements.emplace_back(*element);
+  CHECK(rest.empty());
+  CHECK(elements == std::vector<std::string>{"", std::string("a\0\"\\/\b\f\n\r\t", 10), " é中", "😀",
+                                             "é中😀", "\x7f"});
+  CHECK(printed(request.inputs) ==
+        R"({"model_name":"m","model_version":"1","outputs":[{"name":"x","datatype":"BYTES",)"
+        R"("shape":[2,3],"data":["","a\u0000\"\\/\b\f\n\r\t"," é中","😀","é中😀",")"
+        "\x7f\"]}]}");
+}
+
+TEST_CASE("a string that is not one, and a value that is none, are errors of the client") {
+  auto of = [](const std::string& data) {
+    return refusal(one_input(R"("name":"x","datatype":"BYTES","shape":[2],"data":)" + data));
+  };
+  CHECK(of(R"(["a"])") == "inputs[0].data has 1 values, its shape needs 2");
+  CHECK(of(R"(["a","b","c"])") == "inputs[0].data has 3 values, its shape needs 2");
+  CHECK(of(R"(["a",5])") ==
+        "inputs[0].data[1] of `x` is 5, but each value of BYTES must be a string");
+  for (const char* other : {"null", "true", "{}", "1.5"})
+    CHECK_THAT(of(std::string(R"(["a",)") + other + "]"),
+               Contains("but each value of BYTES must be a string"));
+  for (const char* malformed : {R"(["a","\x41"])", R"(["a","\u12"])", R"(["a","\ud83d"])",
+                                R"(["a","\ude00"])", R"(["a","\ud83d\u0041"])", R"(["a" "b"])",
+                                R"(["a","b)", "[\"a\",\"\n\"]", "[\"a\",\"\xff\"]"})
+    CHECK_THAT(of(malformed), Catch::StartsWith("the body is not JSON: "));
+}
+
+TEST_CASE("elements of BYTES in binary data have their lengths before them") {
+  auto of = [](const std::string& data) {
+    std::string json = fmt::format(
+        R"({{"inputs":[{{"name":"x","datatype":"BYTES","shape":[2],"parameters":{{"binary_data_size":{}}}}}]}})",
+        data.size());
+    return std::make_pair(json + data, json.size());
+  };
+  const std::string elements("\2\0\0\0\xff\0\0\0\0\0", 10);
+  auto [body, json_bytes] = of(elements);
+  InferRequest request = parsed(body, json_bytes);
+  CHECK(*request.inputs.at("x").data == elements);
+  for (const std::string& other :
+       {elements.substr(0, 9), elements.substr(0, 6), elements + std::string(4, '\0'),
+        std::string("\xff\xff\xff\xff", 4), std::string()}) {
+    auto [bad, bad_json] = of(other);
+    CHECK_THAT(refusal(bad, bad_json), Contains("of inputs[0] that its shape needs"));
+  }
+  request.are_outputs_binary = true;
+  auto binary = print_infer_response("m", request, request.inputs);
+  REQUIRE(binary.ok());
+  CHECK(binary->body.substr(binary->json_bytes) == elements);
+  request.are_outputs_binary = false;
+  auto text = print_infer_response("m", request, request.inputs);
+  REQUIRE_FALSE(text.ok());
+  CHECK(text.error().kind == ErrorKind::task);
+  CHECK(text.error().message ==
+        "output `x` holds bytes at index 0 that are not UTF-8, which JSON cannot represent: ask "
+        "for it as binary data");
+}
+
+TEST_CASE("an output with a narrow datatype is printed and sent as that") {
+  InferTensor tensor = tensor_of<int32_t>(DType::i32, {2}, {-3, 7});
+  tensor.datatype = find_datatype("INT16");
+  InferRequest request;
+  CHECK(printed({{"y", tensor}}, request) ==
+        R"({"model_name":"m","model_version":"1","outputs":[{"name":"y","datatype":"INT16",)"
+        R"("shape":[2],"data":[-3,7]}]})");
+  request.are_outputs_binary = true;
+  auto binary = print_infer_response("m", request, {{"y", tensor}});
+  REQUIRE(binary.ok());
+  CHECK(binary->body.substr(binary->json_bytes) == bytes_of<int16_t>({-3, 7}));
 }
 
 TEST_CASE("NaN and infinities are errors that name the output, not silent nulls") {

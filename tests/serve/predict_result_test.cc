@@ -4,6 +4,8 @@
 #include <catch2/catch.hpp>
 #include <memory>
 
+#include "engine/serve/oip_datatypes.hpp"
+
 using namespace flow;
 
 namespace {
@@ -28,7 +30,51 @@ std::string error_of(const std::string& what) {
          ": it must return a table of tensors by name, such as { y = inputs.x * 2 }";
 }
 
+Value strings(std::vector<Value> items, std::vector<Value> shape) {
+  Value::Table table;
+  table.list = std::move(items);
+  table.fields.emplace_back(Value("shape"), Value::list(std::move(shape)));
+  return table;
+}
+
 }  // namespace
+
+TEST_CASE("strings become elements of BYTES, and these become strings") {
+  std::string binary("\xff\0", 2);
+  auto tensors = tensors_by_name(
+      Value::map({{Value("y"), strings({Value("ab"), Value(binary)}, {Value(2), Value(1)})},
+                  {Value("z"), Value::list({Value("")})},
+                  {Value("none"), strings({}, {Value(0), Value(3)})}}),
+      "web");
+  REQUIRE(tensors.ok());
+  const InferTensor& y = tensors->at("y");
+  CHECK(datatype_of(y).name == "BYTES");
+  CHECK(y.shape == std::vector<int64_t>{2, 1});
+  CHECK(*y.data == std::string("\2\0\0\0ab\2\0\0\0\xff\0", 12));
+  CHECK(tensors->at("z").shape == std::vector<int64_t>{1});
+  CHECK(tensors->at("none").data->empty());
+  Value inputs = predict_inputs(*tensors);
+  CHECK(*inputs.find("y") == strings({Value("ab"), Value(binary)}, {Value(2), Value(1)}));
+  CHECK(*inputs.find("none") == strings({}, {Value(0), Value(3)}));
+  CHECK(predict_inputs({{"x", number_tensor().as_tensor()}}).find("x")->kind() ==
+        Value::Kind::tensor);
+}
+
+TEST_CASE("a list that is no tensor of BYTES is an error that says what it lacks") {
+  auto refused = [](const Value& value) { return refusal(Value::map({{Value("y"), value}})); };
+  CHECK(refused(strings({Value("a")}, {Value(2), Value(1)})) ==
+        error_of("a table whose entry `y` has 1 strings, and its `shape` needs 2"));
+  CHECK(refused(Value::list({Value("a"), Value(7)})) ==
+        error_of("a table whose entry `y` has the entry [2], which is not a string: a table in "
+                 "place of a tensor is a list of strings, for the datatype BYTES"));
+  CHECK_THAT(refused(strings({Value("a")}, {Value(-1)})),
+             Catch::Contains("has a `shape` that is not a list of sizes such as { 2, 1 }"));
+  CHECK_THAT(refused(strings({}, {Value(INT64_MAX), Value(INT64_MAX)})),
+             Catch::Contains("needs more than a list may have"));
+  Value::Table more = strings({Value("a")}, {Value(1)}).as_table();
+  more.fields.emplace_back(Value("type"), Value("BYTES"));
+  CHECK_THAT(refused(more), Catch::Contains("besides its strings and `shape`"));
+}
 
 TEST_CASE("the tensors of a result keep their names") {
   auto tensors = tensors_by_name(

@@ -33,6 +33,12 @@ TEST_CASE("a configuration has the rows of a batch apart from the other sizes") 
         R"("input":[{"name":"pixels","data_type":"TYPE_FP32","dims":[64]}],)"
         R"("output":[{"name":"label","data_type":"TYPE_INT64","dims":[]}],)"
         R"("dynamic_batching":{"max_queue_delay_microseconds":500}})");
+  service.batch_max = 1;
+  CHECK_THAT(model_configuration(service), Catch::Matchers::Contains(R"("max_batch_size":0,)"));
+  service.batch_max = 32;
+  service.inputs.push_back({"text", "BYTES", {-1, 1}});
+  CHECK_THAT(model_configuration(service),
+             Catch::Matchers::Contains(R"({"name":"text","data_type":"TYPE_STRING","dims":[1]})"));
   service.outputs = {{"scale", "FP32", {1}}};
   std::string unbatched = model_configuration(service);
   CHECK_THAT(unbatched, Catch::Matchers::Contains(R"("max_batch_size":0,)"));

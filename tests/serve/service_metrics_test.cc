@@ -93,5 +93,7 @@ TEST_CASE("statistics count successes, failures and calls of predict") {
   CHECK(text.substr(text.find(",\"inference_count\"")) ==
         R"(,"inference_count":3,"execution_count":1,"inference_stats":{)"
         R"("success":{"count":2,"ns":1001000},"fail":{"count":1,"ns":2000000000},)"
-        R"("compute_infer":{"count":1,"ns":40000}}}]})");
+        R"("queue":{"count":0,"ns":0},"compute_input":{"count":0,"ns":0},)"
+        R"("compute_infer":{"count":1,"ns":40000},"compute_output":{"count":0,"ns":0},)"
+        R"("cache_hit":{"count":0,"ns":0},"cache_miss":{"count":0,"ns":0}},"batch_stats":[]}]})");
 }

@@ -6,6 +6,7 @@
 
 #include "engine/protocol/front.pb.h"
 #include "engine/serve/batch.hpp"
+#include "engine/serve/oip_datatypes.hpp"
 
 using namespace flow;
 using Catch::Contains;
@@ -74,6 +75,31 @@ TEST_CASE("a batch is written as protobuf reads it, and read as it was written")
       CHECK((*read)->id == 77);
       check_equal((*read)->inputs, joined);
     }
+  }
+}
+
+TEST_CASE("elements of BYTES are sent with their lengths, and are checked") {
+  auto texts = [](const std::string& data) {
+    InferTensor tensor;
+    REQUIRE(set_element_type(tensor, "BYTES"));
+    tensor.shape = {2};
+    tensor.data = std::make_shared<const std::string>(data);
+    return Tensors{{"x", tensor}};
+  };
+  Tensors good = texts(std::string("\1\0\0\0a\0\0\0\0", 9));
+  Bytes frame = message_of_pieces(batch_frame(1, {&good}));
+  front::FromFront message;
+  REQUIRE(message.ParseFromArray(frame->data(), static_cast<int>(frame->size())));
+  CHECK(message.batch().inputs(0).dtype() == "BYTES");
+  auto read = parse_batch(frame);
+  REQUIRE((read.ok() && read->has_value()));
+  check_equal((*read)->inputs, good);
+  CHECK(has_bytes((*read)->inputs.at("x")));
+  for (const std::string& other :
+       {std::string("\1\0\0\0a\0\0\0", 8), std::string("\1\0\0\0a\0\0\0\0b", 10)}) {
+    Tensors bad = texts(other);
+    CHECK_FALSE(parse_batch(message_of_pieces(batch_frame(1, {&bad}))).ok());
+    CHECK_FALSE(parse_outcome(message_of_pieces(outcome_frame(1, bad))).ok());
   }
 }
 

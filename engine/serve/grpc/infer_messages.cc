@@ -18,6 +18,7 @@
 #include "engine/serve/oip.hpp"
 #include "engine/serve/oip_data.hpp"
 #include "engine/serve/service_metadata.hpp"
+#include "engine/value/byte_elements.hpp"
 #include "engine/value/utf8.hpp"
 
 namespace flow {
@@ -52,12 +53,16 @@ const char* filled_field(const InferTensorContents& contents, std::string_view e
   return nullptr;
 }
 
+Error wrong_count(const InputHead& input, const char* field, size_t count) {
+  return user_error(fmt::format("{}.contents.{} has {} values, its shape needs {}", input.place,
+                                field, count, input.count));
+}
+
 /// Values of one field as the elements of the tensor.
 template <typename To, typename Values>
 Result<Bytes> elements(const InputHead& input, const char* field, const Values& values) {
   if (const auto size = static_cast<size_t>(values.size()); size != input.count)
-    return user_error(fmt::format("{}.contents.{} has {} values, its shape needs {}", input.place,
-                                  field, size, input.count));
+    return wrong_count(input, field, size);
   auto bytes = std::make_shared<std::string>(input.count * sizeof(To), '\0');
   for (size_t i = 0; i < input.count; i++) {
     auto value = values.Get(static_cast<int>(i));
@@ -74,11 +79,19 @@ Result<Bytes> elements(const InputHead& input, const char* field, const Values& 
   return Bytes(std::move(bytes));
 }
 
+Result<Bytes> byte_elements(const InputHead& input, const InferTensorContents& contents) {
+  const auto& values = contents.bytes_contents();
+  if (const auto size = static_cast<size_t>(values.size()); size != input.count)
+    return wrong_count(input, "bytes_contents", size);
+  auto bytes = std::make_shared<std::string>();
+  for (const std::string& value : values) append_element(*bytes, value);
+  return Bytes(std::move(bytes));
+}
+
 Result<Bytes> flags(const InputHead& input, const InferTensorContents& contents) {
   const auto& values = contents.bool_contents();
   if (const auto size = static_cast<size_t>(values.size()); size != input.count)
-    return user_error(fmt::format("{}.contents.bool_contents has {} values, its shape needs {}",
-                                  input.place, size, input.count));
+    return wrong_count(input, "bool_contents", size);
   auto bytes = std::make_shared<std::string>(input.count, '\0');
   for (size_t i = 0; i < input.count; i++)
     (*bytes)[i] = values.Get(static_cast<int>(i)) ? '\1' : '\0';
@@ -94,6 +107,7 @@ const char* field_of(const Datatype& type) {
   if (name == "UINT8" || name == "UINT16" || name == "UINT32") return "uint_contents";
   if (name == "UINT64") return "uint64_contents";
   if (name == "FP32") return "fp32_contents";
+  if (name == "BYTES") return "bytes_contents";
   return name == "FP64" ? "fp64_contents" : nullptr;
 }
 
@@ -109,6 +123,7 @@ Result<Bytes> typed_data(const InputHead& input, const InferTensorContents& cont
   if (const char* other = filled_field(contents, field))
     return user_error(fmt::format("{}.contents.{} has values, but those of {} are in {}",
                                   input.place, other, type.name, field));
+  if (type.kind == Datatype::Kind::bytes) return byte_elements(input, contents);
   switch (type.dtype) {
     case DType::boolean:
       return flags(input, contents);
@@ -131,6 +146,10 @@ Result<Bytes> typed_data(const InputHead& input, const InferTensorContents& cont
 }
 
 Result<Bytes> raw_data(const InputHead& input, const std::string& place, std::string&& raw) {
+  if (input.datatype->kind == Datatype::Kind::bytes) {
+    FLOW_TRY(check_byte_elements(input, place, raw));
+    return Bytes(std::make_shared<std::string>(std::move(raw)));
+  }
   size_t needed = input.count * input.datatype->bytes;
   if (raw.size() != needed)
     return user_error(fmt::format("{} has {} bytes, the shape and datatype of {} need {}", place,
@@ -188,11 +207,11 @@ Status add_input(ModelInferRequest& message, int at, InferRequest& request) {
                                 std::move(*message.mutable_raw_input_contents(at)))
                      : typed_data(*head, field.contents());
   FLOW_TRY(data);
-  Tensor tensor;
+  InferTensor tensor;
+  tensor.datatype = head->datatype;
   tensor.dtype = head->datatype->dtype;
   tensor.shape = std::move(*shape);
   tensor.data = std::move(*data);
-  request.datatypes.emplace(head->name, head->datatype);
   request.inputs.emplace(std::move(head->name), std::move(tensor));
   return {};
 }
@@ -262,13 +281,16 @@ Result<Slices> response_slices(const std::string& model, const InferRequest& req
   // Triton's clients of streams look for it if a request may have several responses.
   if (is_stream) (*head.mutable_parameters())["triton_final_response"].set_bool_param(true);
   size_t bytes = 0;
+  std::vector<Bytes> contents;
   for (const auto* output : *selected) {
     const auto& [name, tensor] = *output;
+    const Datatype& datatype = datatype_of(tensor);
+    contents.push_back(narrow(datatype, tensor.data));
     auto& field = *head.add_outputs();
     field.set_name(to_utf8(name));
-    field.set_datatype(std::string(datatype_of(tensor.dtype).name));
+    field.set_datatype(std::string(datatype.name));
     field.mutable_shape()->Add(tensor.shape.begin(), tensor.shape.end());
-    bytes += tensor.data->size();
+    bytes += contents.back()->size();
   }
   if (bytes > std::numeric_limits<int32_t>::max() / 2)
     return Error{
@@ -276,8 +298,7 @@ Result<Slices> response_slices(const std::string& model, const InferRequest& req
         fmt::format("the outputs have {} bytes, more than a message of gRPC may have", bytes)};
   Slices slices;
   slices.add(grpc::Slice(head.SerializeAsString()));
-  for (const auto* output : *selected) {
-    const Bytes& data = output->second.data;
+  for (const Bytes& data : contents) {
     slices.add(grpc::Slice(
         length_prefix(ModelInferResponse::kRawOutputContentsFieldNumber, data->size())));
     if (!data->empty()) slices.add(shared_slice(data));

@@ -4,6 +4,7 @@
 
 #include "engine/serve/grpc/call_rules.hpp"
 #include "engine/serve/grpc/infer_stream.hpp"
+#include "engine/serve/service_metadata.hpp"
 
 namespace flow {
 
@@ -47,9 +48,10 @@ grpc::ServerUnaryReactor* InferenceService::ServerReady(Context* context,
 grpc::ServerUnaryReactor* InferenceService::ModelReady(Context* context,
                                                        const inference::ModelReadyRequest* request,
                                                        inference::ModelReadyResponse* response) {
+  // One that is not here is not ready, which is no error: clients wait for a model with this call.
   CallStatus model = check_model(options_.backend, request->name(), request->version());
-  response->set_ready(options_.backend.is_ready());
-  return finished(*context, grpc_status(model));
+  response->set_ready(model.status == 200 && options_.backend.is_ready());
+  return finished(*context, grpc::Status::OK);
 }
 
 grpc::ServerUnaryReactor* InferenceService::ServerMetadata(
@@ -99,6 +101,26 @@ grpc::ServerUnaryReactor* InferenceService::RepositoryIndex(
                  models.end());
   }
   return finished(*context, std::move(status));
+}
+
+grpc::ServerUnaryReactor* InferenceService::refuse_load(Context& context,
+                                                        const std::string& model) const {
+  CallStatus status = check_key(options_.backend, context);
+  if (status.status == 200) status = check_model(options_.backend, model, "");
+  if (status.status == 200) status = {503, std::string(kNoModelLoad)};
+  return finished(context, grpc_status(status));
+}
+
+grpc::ServerUnaryReactor* InferenceService::RepositoryModelLoad(
+    Context* context, const inference::RepositoryModelLoadRequest* request,
+    inference::RepositoryModelLoadResponse*) {
+  return refuse_load(*context, request->model_name());
+}
+
+grpc::ServerUnaryReactor* InferenceService::RepositoryModelUnload(
+    Context* context, const inference::RepositoryModelUnloadRequest* request,
+    inference::RepositoryModelUnloadResponse*) {
+  return refuse_load(*context, request->model_name());
 }
 
 grpc::ServerUnaryReactor* InferenceService::ModelInfer(Context* context,

@@ -5,19 +5,19 @@
 
 namespace flow {
 
+using InferenceStubs = inference::GRPCInferenceService;
 /// Calls of inference get bytes, so that tensors are not copied; all others get messages.
-using InferenceMethods = inference::GRPCInferenceService::WithCallbackMethod_ServerLive<
-    inference::GRPCInferenceService::WithCallbackMethod_ServerReady<
-        inference::GRPCInferenceService::WithCallbackMethod_ModelReady<
-            inference::GRPCInferenceService::WithCallbackMethod_ServerMetadata<
-                inference::GRPCInferenceService::WithCallbackMethod_ModelMetadata<
-                    inference::GRPCInferenceService::WithCallbackMethod_ModelConfig<
-                        inference::GRPCInferenceService::WithCallbackMethod_ModelStatistics<
-                            inference::GRPCInferenceService::WithCallbackMethod_RepositoryIndex<
-                                inference::GRPCInferenceService::WithRawCallbackMethod_ModelInfer<
-                                    inference::GRPCInferenceService::
-                                        WithRawCallbackMethod_ModelStreamInfer<
-                                            inference::GRPCInferenceService::Service>>>>>>>>>>;
+using RawMethods = InferenceStubs::WithRawCallbackMethod_ModelInfer<
+    InferenceStubs::WithRawCallbackMethod_ModelStreamInfer<InferenceStubs::Service>>;
+using RepositoryMethods = InferenceStubs::WithCallbackMethod_RepositoryIndex<
+    InferenceStubs::WithCallbackMethod_RepositoryModelLoad<
+        InferenceStubs::WithCallbackMethod_RepositoryModelUnload<RawMethods>>>;
+using ModelMethods = InferenceStubs::WithCallbackMethod_ModelReady<
+    InferenceStubs::WithCallbackMethod_ModelMetadata<InferenceStubs::WithCallbackMethod_ModelConfig<
+        InferenceStubs::WithCallbackMethod_ModelStatistics<RepositoryMethods>>>>;
+using InferenceMethods =
+    InferenceStubs::WithCallbackMethod_ServerLive<InferenceStubs::WithCallbackMethod_ServerReady<
+        InferenceStubs::WithCallbackMethod_ServerMetadata<ModelMethods>>>;
 
 class InferenceService final : public InferenceMethods {
  public:
@@ -44,6 +44,13 @@ class InferenceService final : public InferenceMethods {
                            inference::ModelStatisticsResponse* response) override;
   Reactor* RepositoryIndex(Context* context, const inference::RepositoryIndexRequest* request,
                            inference::RepositoryIndexResponse* response) override;
+  // A service has one model, which is there until it ends: these two are refused.
+  Reactor* RepositoryModelLoad(Context* context,
+                               const inference::RepositoryModelLoadRequest* request,
+                               inference::RepositoryModelLoadResponse* response) override;
+  Reactor* RepositoryModelUnload(Context* context,
+                                 const inference::RepositoryModelUnloadRequest* request,
+                                 inference::RepositoryModelUnloadResponse* response) override;
   Reactor* ModelInfer(Context* context, const grpc::ByteBuffer* request,
                       grpc::ByteBuffer* response) override;
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ModelStreamInfer(
@@ -53,6 +60,8 @@ class InferenceService final : public InferenceMethods {
   /// Answers with the JSON that HTTP sends for `endpoint`, between `before` and `after`.
   grpc::Status describe(Context& context, Endpoint endpoint, google::protobuf::Message& response,
                         const char* before = "", const char* after = "") const;
+
+  Reactor* refuse_load(Context& context, const std::string& model) const;
 
   const InferCallOptions options_;
 };

@@ -162,9 +162,7 @@ TEST_CASE("the error of an option of a service says what it must be") {
       {"inputs = { x = { 'F32', { 1 } } }",
        "the option `inputs.x` has the unknown datatype `F32` (did you mean `FP32`?); the datatypes "
        "are: BOOL, UINT8, UINT16, UINT32, UINT64, INT8, INT16, INT32, INT64, FP16, BF16, FP32, "
-       "FP64"},
-      {"inputs = { x = { 'BYTES', { 1 } } }",
-       "the option `inputs.x` has the unknown datatype `BYTES`"},
+       "FP64, BYTES"},
       {"inputs = { x = { 'FP32', {} } }",
        "the option `inputs.x` must have a datatype and a shape of 1 to 8 sizes, { \"FP32\", { -1, "
        "64 } }, in which -1 is any size"},
@@ -217,6 +215,15 @@ TEST_CASE("the options of a service's replicas and of its rollover are in the pl
   expected.canary = {{10, 50, 100}, 90'000, 0.01, 20'000, 5, ""};
   expected.warmup = {{"mask", "u8", {2}, "\1\2"}, {"x", "f32", {1, 2}, std::string(8, '\0')}};
   CHECK(service == expected);
+}
+
+TEST_CASE("the warm-up request may have strings") {
+  Folder folder;
+  CHECK(service_with("inputs = { x = { 'BYTES', { -1, 2 } } }, warmup = { x = { '', 'ab', shape = "
+                     "{ 1, 2 } } }",
+                     folder)
+            .warmup == std::vector<flow::WarmupTensor>{
+                           {"x", "BYTES", {1, 2}, std::string("\0\0\0\0\2\0\0\0ab", 10)}});
 }
 
 TEST_CASE("replicas are a number, or a table with one number") {
@@ -299,8 +306,14 @@ TEST_CASE("the error of an option of replicas or of the rollover says what it mu
       {"warmup = {}",
        "the option `warmup` is empty: it must be a table of tensors, { pixels = flow.zeros { 1, 64 "
        "} }, or not be given"},
+      {"warmup = { x = 1 }",
+       "the option `warmup.x` must be a tensor such as flow.zeros { 1, 64 }, or a list of strings "
+       "for BYTES, but is `1`"},
       {"warmup = { x = { 1 } }",
-       "the option `warmup.x` must be a tensor such as flow.zeros { 1, 64 }, but is a table"},
+       "the option `warmup.x` has the entry [1], which is not a string: a table in place of a "
+       "tensor is a list of strings, for the datatype BYTES"},
+      {"warmup = { x = { 'a', shape = { 2 } } }",
+       "the option `warmup.x` has 1 strings, and its `shape` needs 2"},
       {"warmup = { flow.zeros(1) }", "the option `warmup` has the unknown entry `[1]`"},
       {"warmup = { a = flow.zeros(131072), b = flow.zeros(131073) }",
        "the option `warmup` has tensors of more than 1 MiB in all: write a smaller request"},

@@ -5,6 +5,7 @@
 
 #include "engine/base/files.hpp"
 #include "engine/base/temporary_folder.hpp"
+#include "engine/serve/service_metadata.hpp"
 #include "tests/serve/certificates.hpp"
 #include "tests/serve/client.hpp"
 #include "tests/serve/grpc/client.hpp"
@@ -65,8 +66,24 @@ TEST_CASE("the server describes itself and its model") {
   inference::ModelReadyResponse model_ready;
   REQUIRE(call(stub, &Stub::ModelReady, model, model_ready).ok());
   CHECK(model_ready.ready());
-  model.set_name("absent");
-  grpc::Status status = call(stub, &Stub::ModelReady, model, model_ready);
+  for (const auto& [name, version] :
+       {std::pair("absent", ""), std::pair("adder", "2"), std::pair("", "")}) {
+    model.set_name(name);
+    model.set_version(version);
+    REQUIRE(call(stub, &Stub::ModelReady, model, model_ready).ok());
+    CHECK_FALSE(model_ready.ready());
+  }
+
+  inference::RepositoryModelLoadRequest loaded;
+  loaded.set_model_name("adder");
+  inference::RepositoryModelLoadResponse no_load;
+  grpc::Status status = call(stub, &Stub::RepositoryModelLoad, loaded, no_load);
+  CHECK(status.error_code() == grpc::StatusCode::UNAVAILABLE);
+  CHECK(status.error_message() == kNoModelLoad);
+  inference::RepositoryModelUnloadRequest unloaded;
+  unloaded.set_model_name("absent");
+  inference::RepositoryModelUnloadResponse no_unload;
+  status = call(stub, &Stub::RepositoryModelUnload, unloaded, no_unload);
   CHECK(status.error_code() == grpc::StatusCode::NOT_FOUND);
   CHECK(status.error_message() == "there is no model `absent` here, only `adder`");
 
@@ -285,6 +302,8 @@ TEST_CASE("all but health needs a key") {
   CHECK(denied(call(stub, &Stub::ModelStatistics, {}, statistics)));
   inference::RepositoryIndexResponse index;
   CHECK(denied(call(stub, &Stub::RepositoryIndex, {}, index)));
+  inference::RepositoryModelLoadResponse loaded;
+  CHECK(denied(call(stub, &Stub::RepositoryModelLoad, {}, loaded)));
   inference::ServerLiveResponse live;
   CHECK(call(stub, &Stub::ServerLive, {}, live).ok());
   inference::ServerReadyResponse ready;

@@ -40,11 +40,11 @@ void check_tensor(inference::ModelInferRequest request, DType dtype, const std::
   INFO(datatype);
   auto taken = take_infer_request(request);
   REQUIRE(taken.ok());
-  const Tensor& tensor = taken->inputs.at("x");
+  const InferTensor& tensor = taken->inputs.at("x");
   CHECK(tensor.dtype == dtype);
   CHECK(tensor.shape == std::vector<int64_t>{2});
   CHECK(*tensor.data == bytes);
-  CHECK(taken->datatypes.at("x")->name == datatype);
+  CHECK(datatype_of(tensor).name == datatype);
 }
 
 void check_fault(inference::ModelInferRequest request, const std::string& message) {
@@ -55,6 +55,28 @@ void check_fault(inference::ModelInferRequest request, const std::string& messag
 }
 
 }  // namespace
+
+TEST_CASE("elements of BYTES are any bytes, and are answered raw") {
+  const std::string elements("\2\0\0\0\xff\0\0\0\0\0", 10);
+  inference::ModelInferRequest request = request_of("BYTES");
+  contents_of(request).add_bytes_contents(std::string("\xff\0", 2));
+  contents_of(request).add_bytes_contents("");
+  for (inference::ModelInferRequest& each :
+       std::vector<inference::ModelInferRequest>{request, raw_request("BYTES", elements)}) {
+    auto taken = take_infer_request(each);
+    REQUIRE(taken.ok());
+    CHECK(has_bytes(taken->inputs.at("x")));
+    CHECK(*taken->inputs.at("x").data == elements);
+    auto answer = infer_response("m", *taken, taken->inputs);
+    REQUIRE(answer.ok());
+    grpc::Slice slice;
+    REQUIRE(answer->DumpToSingleSlice(&slice).ok());
+    inference::ModelInferResponse response;
+    REQUIRE(response.ParseFromArray(slice.begin(), static_cast<int>(slice.size())));
+    CHECK(response.outputs(0).datatype() == "BYTES");
+    CHECK(response.raw_output_contents(0) == elements);
+  }
+}
 
 TEST_CASE("raw contents of every datatype become a tensor") {
   check_tensor(raw_request("BOOL", raw_of<uint8_t>({0, 1})), DType::boolean,
@@ -141,9 +163,15 @@ TEST_CASE("each fault of a request is named with its place") {
   request = request_of("FP8");
   check_fault(request, "inputs[0].datatype `FP8` is not one of " + datatype_names());
   request = request_of("BYTES");
-  check_fault(request,
-              "inputs[0].datatype `BYTES` is not supported, because tensors hold numbers: send the "
-              "bytes of a text as UINT8");
+  contents_of(request).add_bytes_contents("a");
+  check_fault(request, "inputs[0].contents.bytes_contents has 1 values, its shape needs 2");
+  check_fault(raw_request("BYTES", std::string("\1\0\0\0a", 5)),
+              "raw_input_contents[0] has 5 bytes, which end before the 2 elements of inputs[0] "
+              "that its shape needs: each is its number of bytes, 4 bytes little-endian, and these "
+              "bytes");
+  check_fault(raw_request("BYTES", std::string(9, '\0')),
+              "raw_input_contents[0] has 1 bytes after the 2 elements of inputs[0] that its shape "
+              "needs");
   request = request_of("FP16");
   contents_of(request).add_fp32_contents(1);
   check_fault(request,
