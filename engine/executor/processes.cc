@@ -117,25 +117,6 @@ int redirect(const OpenFile& file) {
   ::_exit(127);
 }
 
-/// Living descendants of this process, from the parent pids in /proc.
-std::vector<pid_t> living_descendants() {
-  std::multimap<pid_t, pid_t> children;
-  each_process([&](pid_t pid) {
-    auto stat = process_stat(pid);
-    if (stat && stat->state != 'Z') children.emplace(stat->parent, pid);
-  });
-  std::vector<pid_t> found, next = {::getpid()};
-  while (!next.empty()) {
-    auto [first, last] = children.equal_range(next.back());
-    next.pop_back();
-    for (; first != last; ++first) {
-      found.push_back(first->second);
-      next.push_back(first->second);
-    }
-  }
-  return found;
-}
-
 std::string command_of(pid_t pid) {
   auto words = read_file(fmt::format("/proc/{}/cmdline", pid));
   std::string text = words.ok() ? std::move(*words) : "";
@@ -334,7 +315,7 @@ std::vector<Descendant> descendants(const std::string& folder, bool stop) {
   constexpr int kRoundsMax = 20;  // a process may fork before the signal stops it
   std::vector<pid_t> pids;
   for (int round = 0; round < kRoundsMax; round++) {
-    std::vector<pid_t> found = living_descendants();
+    std::vector<pid_t> found = living_descendants(::getpid());
     bool is_complete = !stop || found.size() <= pids.size();
     pids = std::move(found);
     if (is_complete) break;

@@ -45,8 +45,14 @@ ReplicaLink::~ReplicaLink() {
 }
 
 void ReplicaLink::leave(int64_t grace_ms) {
-  int64_t none = -1;
-  leave_ms_.compare_exchange_strong(none, std::max<int64_t>(0, grace_ms));
+  int64_t stays = kStays;
+  leave_ms_.compare_exchange_strong(stays, std::max<int64_t>(0, grace_ms));
+  wake();
+}
+
+void ReplicaLink::die() {
+  int64_t stays = kStays;
+  leave_ms_.compare_exchange_strong(stays, kDies);
   wake();
 }
 
@@ -257,6 +263,7 @@ void ReplicaLink::renew(front::Join join) {
 Status ReplicaLink::serve(const Predict& predict, const std::function<void()>& on_wake) {
   Bytes frame;
   while (!is_released_) {
+    if (leave_ms_ == kDies) return {};
     if (is_leaving()) send_leave();
     bool is_open = true;
     switch (receive(frame, leave_until_us_)) {

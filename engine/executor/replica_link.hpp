@@ -43,12 +43,18 @@ class ReplicaLink {
   /// front ends, joins the next one. Error if that rejects the replica.
   Status serve(const Predict& predict, const std::function<void()>& on_wake = {});
 
-  /// Tells the front to send no more batches than it must. Any thread; only the first call counts.
+  /// Tells the front to send no more batches than it must. Any thread; only the first call of this
+  /// and die() counts.
   void leave(int64_t grace_ms);
+  /// Ends the connection without a word: the front waits for the next attempt of the replica. Any
+  /// thread.
+  void die();
   /// serve() calls `on_wake` soon; it may also call it without this. Any thread.
   void wake() const;
 
  private:
+  static constexpr int64_t kStays = -1, kDies = -2;  // of leave_ms_
+
   enum class Received : uint8_t { frame, closed, woken, timeout };
 
   /// Waits for a frame, but not beyond `until_us` (0: without limit).
@@ -64,7 +70,7 @@ class ReplicaLink {
   Status await_admitted(int64_t until_us, bool& again);
   Status join_again(const std::function<void()>& on_wake);
   void send_leave();
-  bool is_leaving() const { return leave_ms_ >= 0; }
+  bool is_leaving() const { return leave_ms_ != kStays; }
   /// Returns false if the front sent what is not valid, or is gone.
   bool handle(const Bytes& frame, const Predict& predict);
   bool send(const front::ToFront& message);
@@ -79,9 +85,9 @@ class ReplicaLink {
   std::string url_;
   bool has_sent_leave_ = false, is_released_ = false;
   int64_t leave_until_us_ = 0;
-  int64_t joined_us_ = 0;              // when it joined the current front
-  int64_t delay_us_ = 0;               // before the next try to join
-  std::atomic<int64_t> leave_ms_{-1};  // the grace of leave()
+  int64_t joined_us_ = 0;                  // when it joined the current front
+  int64_t delay_us_ = 0;                   // before the next try to join
+  std::atomic<int64_t> leave_ms_{kStays};  // the grace of leave()
 };
 
 }  // namespace flow

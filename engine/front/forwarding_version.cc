@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "engine/base/size_units.hpp"
+#include "engine/process/listening_socket.hpp"
 #include "engine/serve/service_routes.hpp"
 
 namespace flow {
@@ -23,9 +24,47 @@ constexpr int kStatusMax = 599;                 // that is counted as it is
 
 }  // namespace
 
+/// The sockets with which a server may listen at its port. Once it has closed them, any user of the
+/// machine can listen there.
+struct ForwardingVersion::ServerSockets {
+  static constexpr size_t kKnownMax = 64;
+
+  const std::string replica;
+  const pid_t executor;  // that has started the server
+  const uint16_t port;
+  std::deque<uint64_t> known;  // up to kKnownMax; empty: any
+
+  void add(uint64_t cookie) {
+    if (cookie == 0) return;
+    if (known.size() == kKnownMax) known.pop_front();
+    known.push_back(cookie);
+  }
+
+  /// Whether a connection that was made just now is one to the server. If a known socket listens,
+  /// it has listened all the time, and the kernel lets no other user listen beside it.
+  Status check() {
+    if (known.empty()) return {};
+    auto found = listening_socket(port);
+    if (!found.ok()) return found.error();
+    if (!*found)
+      return environment_error(
+          fmt::format("the server of `{}` no longer listens at 127.0.0.1:{}", replica, port));
+    if (std::ranges::count(known, (*found)->cookie) > 0) return {};
+    if (is_open_in_descendant(executor, **found)) {
+      add((*found)->cookie);
+      return {};
+    }
+    return environment_error(
+        fmt::format("a process of user {} listens at 127.0.0.1:{}, the port of the server of `{}`: "
+                    "no request is sent there",
+                    (*found)->user, port, replica));
+  }
+};
+
 struct ForwardingVersion::Server {
   uint64_t number;
   FrontReplica* replica;
+  std::shared_ptr<ServerSockets> sockets;
   HttpProxy proxy;
   uint64_t answered = 0;    // requests
   uint64_t last_start = 0;  // of a request
@@ -183,8 +222,21 @@ void ForwardingVersion::reject(Request& request, int status, const std::string& 
 // ---- Replicas
 
 void ForwardingVersion::begin(FrontReplica& replica, const FrontReplica::Description& description) {
+  auto sockets = std::make_shared<ServerSockets>(
+      ServerSockets{description.name, description.pid, description.server, {}});
+  sockets->add(description.server_socket);
+  auto check = [weak = weak_from_this(), sockets] {
+    Status checked = sockets->check();
+    if (auto self = weak.lock(); self && !checked.ok()) self->log(checked.error().message);
+    return checked;
+  };
   servers_.push_back(std::unique_ptr<Server>(
-      new Server{++last_number_, &replica, HttpProxy(loop_.context(), description.server)}));
+      new Server{++last_number_, &replica, sockets,
+                 HttpProxy(loop_.context(), description.server, {}, std::move(check))}));
+}
+
+void ForwardingVersion::add_socket(const FrontReplica& replica, uint64_t cookie) {
+  server_of(replica).sockets->add(cookie);
 }
 
 void ForwardingVersion::end(FrontReplica& replica) {

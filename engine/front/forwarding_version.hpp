@@ -31,6 +31,9 @@ class ForwardingVersion final : public ServiceVersion {
 
   size_t queued() const override { return waiting_.size(); }
   size_t running() const override { return running_; }
+  /// The server of the replica also listens with this socket now, as in its description.
+  void add_socket(const FrontReplica& replica, uint64_t cookie);
+
   void hand_over(const std::function<std::shared_ptr<ServiceVersion>()>& next) override;
   /// Requests that servers have are left to them.
   size_t close() override;
@@ -39,6 +42,7 @@ class ForwardingVersion final : public ServiceVersion {
 
  private:
   struct Server;
+  struct ServerSockets;
   struct Request {
     ProxiedRequest proxied;
     Clock::time_point arrived;

@@ -143,8 +143,11 @@ std::shared_ptr<ServiceVersion> Front::new_version(const JoinRequest& request) {
 }
 
 void Front::renew(FrontReplica& replica, JoinRequest request) {
-  if (ServiceVersion* version = versions_.find(replica))
+  if (ServiceVersion* version = versions_.find(replica)) {
     versions_.set_keys(*version, std::move(request.options.keys));
+    if (version->options().forwards)
+      static_cast<ForwardingVersion&>(*version).add_socket(replica, request.replica.server_socket);
+  }
   speak_for_primary();
 }
 

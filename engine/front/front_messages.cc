@@ -49,6 +49,7 @@ Result<Front::JoinRequest> join_request_of(const front::Join& join) {
     if (!server || server->host != kServerHost || server->port == 0)
       return invalid("its server has no address such as 127.0.0.1:8080");
     request.replica.server = server->port;
+    request.replica.server_socket = join.server_socket();
     options.forwards = true;
   }
   options.name = join.model();

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine/front/forwarding_version.hpp"
+#include "engine/serve/http/forwarded_fields.hpp"
 #include "engine/serve/http/gzip.hpp"
 #include "engine/serve/http_responder.hpp"
 #include "engine/serve/oip.hpp"
@@ -125,6 +126,9 @@ void FrontRoutes::forward(HttpRequest request, HttpReply reply, const ServiceVer
     response.fields = "Allow: GET, HEAD\r\n";
     return reply.send(std::move(response));
   }
+  // The server would answer a request that does not ask for it, and not say why.
+  if (asks_for_websocket(request.fields))
+    return reply.send(error_response(501, "WebSocket is not forwarded to the server of a service"));
   auto version = callbacks_.route(primary.options().name, {});
   if (!version.ok()) return reply.send(busy_response(503, version.error().message));
   static_cast<ForwardingVersion&>(**version).forward(std::move(request), std::move(reply));

@@ -6,6 +6,7 @@
 
 #include <charconv>
 #include <cstdlib>
+#include <map>
 #include <string>
 
 namespace flow {
@@ -58,6 +59,24 @@ void each_process(const std::function<void(pid_t)>& visit) {
     if (pid > 0) visit(pid);
   }
   ::closedir(proc);
+}
+
+std::vector<pid_t> living_descendants(pid_t ancestor) {
+  std::multimap<pid_t, pid_t> children;
+  each_process([&](pid_t pid) {
+    auto stat = process_stat(pid);
+    if (stat && stat->state != 'Z') children.emplace(stat->parent, pid);
+  });
+  std::vector<pid_t> found, next = {ancestor};
+  while (!next.empty()) {
+    auto [first, last] = children.equal_range(next.back());
+    next.pop_back();
+    for (; first != last; ++first) {
+      found.push_back(first->second);
+      next.push_back(first->second);
+    }
+  }
+  return found;
 }
 
 }  // namespace flow

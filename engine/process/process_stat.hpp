@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 namespace flow {
 
@@ -22,5 +23,7 @@ std::optional<ProcessStat> parse_process_stat(std::string_view line);
 std::optional<ProcessStat> process_stat(pid_t pid);
 /// Calls `visit` for each process that /proc lists; never if /proc cannot be read.
 void each_process(const std::function<void(pid_t)>& visit);
+/// The living descendants of a process, without itself, from the parents that /proc names.
+std::vector<pid_t> living_descendants(pid_t ancestor);
 
 }  // namespace flow

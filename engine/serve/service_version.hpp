@@ -24,8 +24,9 @@ class FrontReplica : public Replica {
   struct Description {
     std::string name;  // of its unit
     int32_t pid = 0;
-    std::string gpus;     // UUIDs, separated by commas
-    uint16_t server = 0;  // the port of the HTTP server to which its requests are forwarded
+    std::string gpus;            // UUIDs, separated by commas
+    uint16_t server = 0;         // the port of the HTTP server to which its requests are forwarded
+    uint64_t server_socket = 0;  // the cookie of the socket that listens there; 0: not known
   };
   /// It has joined, and gets requests from now on. `url` is that of the service.
   virtual void joined(const std::string& url) = 0;

@@ -37,6 +37,11 @@ class FakeFront {
     peer_ = ::accept(listener_, nullptr, nullptr);
     REQUIRE(peer_ >= 0);
   }
+  /// Whether the replica has closed its connection, and sent nothing more.
+  bool has_ended() const {
+    char byte = 0;
+    return ::recv(peer_, &byte, 1, 0) == 0;
+  }
   void hang_up() {
     if (peer_ >= 0) ::close(peer_);
     peer_ = -1;
@@ -150,14 +155,18 @@ TEST_CASE("a server joins the next front when its front ends") {
   CHECK(news.url == "http://127.0.0.1:8081");
 }
 
-TEST_CASE("a server whose process has ended leaves at once") {
-  FakeFront front;
-  {
-    ServedAddress served(front.folder, join_of_server());
-    front.accept();
-    front.next();
-    front.admit("http://127.0.0.1:8080");
-    news_of(served);
+TEST_CASE("a server that dies says nothing, and one that is stopped leaves") {
+  for (bool is_stopped : {false, true}) {
+    FakeFront front;
+    {
+      ServedAddress served(front.folder, join_of_server());
+      front.accept();
+      front.next();
+      front.admit("http://127.0.0.1:8080");
+      news_of(served);
+      if (is_stopped) served.leave(0);
+    }
+    if (is_stopped) CHECK(front.next().leave().grace_ms() == 0);
+    CHECK(front.has_ended());
   }
-  CHECK(front.next().leave().grace_ms() == 0);
 }

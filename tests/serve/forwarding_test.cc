@@ -10,6 +10,7 @@
 
 #include "engine/front/front.hpp"
 #include "engine/front/front_messages.hpp"
+#include "engine/process/listening_socket.hpp"
 #include "upstream_socket.hpp"
 
 using namespace flow;
@@ -17,6 +18,8 @@ using Catch::Contains;
 using Catch::StartsWith;
 
 namespace {
+
+constexpr int32_t kNoProcess = 1 << 30;  // beyond the ids of Linux
 
 class ServerReplica final : public FrontReplica {
  public:
@@ -30,6 +33,7 @@ class ServerReplica final : public FrontReplica {
   }
 
   UpstreamSocket upstream;
+  uint64_t socket = 0;  // of which the front is told
   std::string url;
   int batches = 0;
 
@@ -37,6 +41,12 @@ class ServerReplica final : public FrontReplica {
   std::promise<void> released_;
   std::future<void> release_ = released_.get_future();
 };
+
+uint64_t socket_at(uint16_t port) {
+  auto found = listening_socket(port);
+  REQUIRE((found.ok() && *found));
+  return (*found)->cookie;
+}
 
 class ForwardedService {
  public:
@@ -63,8 +73,9 @@ class ForwardedService {
     loop_.stop();
   }
 
-  ServerReplica& add(const std::string& version = "r1") {
+  ServerReplica& add(const std::string& version = "r1", bool tells_socket = false) {
     ServerReplica& replica = replicas_.emplace_back();
+    if (tells_socket) replica.socket = socket_at(replica.upstream.port);
     Status joined = join(replica, version, options_);
     INFO((joined.ok() ? "" : joined.error().message));
     REQUIRE(joined.ok());
@@ -73,11 +84,12 @@ class ForwardedService {
   }
   Status join(ServerReplica& replica, const std::string& version, const ServiceOptions& options) {
     Status joined;
-    loop_.run([&] {
-      joined =
-          front_->join(replica, {version, {"web[0]", 4711, "", replica.upstream.port}, options});
-    });
+    loop_.run([&] { joined = front_->join(replica, {version, description(replica), options}); });
     return joined;
+  }
+  /// As its executor, when the server listens with another socket.
+  void renew(ServerReplica& replica) {
+    loop_.run([&] { front_->renew(replica, {"r1", description(replica), options_}); });
   }
   /// As its executor, when the server's process has ended.
   void remove(ServerReplica& replica) {
@@ -121,6 +133,10 @@ class ForwardedService {
   int port = 0;
 
  private:
+  static FrontReplica::Description description(const ServerReplica& replica) {
+    return {"web[0]", kNoProcess, "", replica.upstream.port, replica.socket};
+  }
+
   ServiceOptions options_;
   std::mutex mutex_;
   std::vector<std::string> logged_;
@@ -261,6 +277,54 @@ TEST_CASE("without a server a request waits for the next one, or for its deadlin
   service.wait_for(1, 0, 1);
   HttpPeer server = service.add().upstream.accept();
   server.head();
+  server.send(kAnswer);
+  CHECK_THAT(client.head(), StartsWith("HTTP/1.1 200 "));
+}
+
+TEST_CASE("another process at the port of a server gets no request") {
+  ForwardedService service({}, 0);
+  ServerReplica& replica = service.add("r1", true);
+  HttpPeer client = service.ask("/", kPost, "POST");
+  {
+    HttpPeer server = replica.upstream.accept();
+    server.head();
+    server.send(kAnswer);
+    CHECK_THAT(client.head(), StartsWith("HTTP/1.1 200 "));
+    client.read(2);
+  }
+  replica.upstream.listen_again();
+  client.send("POST /secret HTTP/1.1\r\nHost: a\r\n" + kPost + "\r\n");
+  CHECK(replica.upstream.accept().rest().empty());
+  service.wait_for(1, 0, 1);
+  REQUIRE_FALSE(service.logged().empty());
+  CHECK_THAT(service.logged().front(),
+             Contains(fmt::format("a process of user {} listens at 127.0.0.1:{}, the port of the "
+                                  "server of `web[0]`: no request is sent there",
+                                  ::geteuid(), replica.upstream.port)));
+  // It was the server after all.
+  replica.socket = socket_at(replica.upstream.port);
+  service.renew(replica);
+  std::string head;
+  while (head.empty()) {
+    HttpPeer server = replica.upstream.accept();  // some were closed before
+    head = server.head();
+    server.send(kAnswer);
+  }
+  CHECK_THAT(head, StartsWith("POST /secret "));
+  CHECK_THAT(client.head(), StartsWith("HTTP/1.1 200 "));
+}
+
+TEST_CASE("WebSocket is refused, and another upgrade is not made") {
+  ForwardedService service;
+  auto ask = [&](const std::string& fields) {
+    return service.ask("/chat", "Connection: keep-alive, Upgrade\r\n" + fields);
+  };
+  HttpPeer refused = ask("Upgrade: WebSocket\r\nSec-WebSocket-Version: 13\r\n");
+  CHECK_THAT(refused.head(), StartsWith("HTTP/1.1 501 "));
+  CHECK_THAT(refused.until("}"), Contains("WebSocket is not forwarded"));
+  HttpPeer client = ask("Upgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n");
+  HttpPeer server = service.replica().upstream.accept();
+  CHECK_THAT(server.head(), !Contains("Upgrade"));
   server.send(kAnswer);
   CHECK_THAT(client.head(), StartsWith("HTTP/1.1 200 "));
 }

@@ -31,6 +31,7 @@ struct ProxyTestOptions {
   ProxyLimits proxy = {.connect_ms = kForever, .kept_ms = kForever};
   int64_t timeout_ms = kForever;
   bool is_repeatable = false;
+  HttpProxy::Check check = {};
 };
 
 /// Forwards all requests. Those that remain unanswered get 502.
@@ -52,7 +53,7 @@ class ProxyServer {
     });
     REQUIRE(opened.ok());
     server = std::move(*opened);
-    proxy_ = std::make_unique<HttpProxy>(server->context(), upstream.port, test.proxy);
+    proxy_ = std::make_unique<HttpProxy>(server->context(), upstream.port, test.proxy, test.check);
   }
   ~ProxyServer() { proxy_.reset(); }
 
@@ -344,6 +345,33 @@ TEST_CASE("an upstream that cannot be reached, or dies before its response, leav
   ProxyOutcome outcome = server.outcome();
   CHECK(outcome.kind == Kind::unreachable);
   CHECK(outcome.message == "Connection refused");
+}
+
+TEST_CASE("nothing is sent on a connection that the check rejects") {
+  int checks = 0;
+  ProxyServer server({.check = [&]() -> Status {
+    if (checks++ == 0) return {};
+    return user_error("another one listens");
+  }});
+  HttpPeer client = server.client();
+  client.send(get_text("/1"));
+  HttpPeer upstream = server.upstream.accept();
+  upstream.head();
+  upstream.send(ok_text("1"));
+  client.until("\r\n\r\n1");
+  CHECK(server.kind() == Kind::responded);
+  client.send(get_text("/2"));  // on the connection that was checked
+  CHECK_THAT(upstream.head(), Contains("GET /2 "));
+  upstream.send(ok_text("2", "Connection: close\r\n"));
+  client.until("\r\n\r\n2");
+  CHECK(server.kind() == Kind::responded);
+  client.send(get_text("/3"));
+  CHECK(server.upstream.accept().rest().empty());
+  CHECK_THAT(client.until("no answer\"}"), Contains("502 Bad Gateway"));
+  ProxyOutcome outcome = server.outcome();
+  CHECK(outcome.kind == Kind::unreachable);
+  CHECK(outcome.message == "another one listens");
+  CHECK(checks == 2);
 }
 
 TEST_CASE("a response that breaks in the middle ends the client's without its end marker") {

@@ -13,7 +13,7 @@ ServedAddress::ServedAddress(const std::string& folder, front::Join join)
       thread_([this] { run(); }) {}
 
 ServedAddress::~ServedAddress() {
-  link_.leave(0);
+  link_.die();
   thread_.join();
   ::close(notice_);
 }

@@ -14,7 +14,8 @@ class ServedAddress {
  public:
   /// Joins the front at `folder`. `join` names the server.
   ServedAddress(const std::string& folder, front::Join join);
-  /// Leaves at once.
+  /// Unless it was told to leave, the front takes this for the death of the server, and waits for
+  /// the next one.
   ~ServedAddress();
   ServedAddress(const ServedAddress&) = delete;
   ServedAddress& operator=(const ServedAddress&) = delete;

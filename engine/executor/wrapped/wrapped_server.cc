@@ -17,6 +17,7 @@
 #include "engine/executor/service_options.hpp"
 #include "engine/executor/shell_command.hpp"
 #include "engine/executor/wrapped/health_probe.hpp"
+#include "engine/executor/wrapped/port_owner.hpp"
 #include "engine/executor/wrapped/served_address.hpp"
 
 namespace flow {
@@ -79,10 +80,11 @@ class ServerProcess {
         err_(attempt, 2),
         running_(attempt.link(), child, out_, err_),
         notice_(attempt.link()),
-        probe_(port) {}
+        probe_(port),
+        owner_(port, environment.runtime.has_value()) {}
 
-  /// Follows the server to its end and reports, unless `may_try_again` and it ended because its
-  /// port was taken: then returns true.
+  /// Follows the server to its end and reports, unless `may_try_again` and its port was taken
+  /// before it was ready: then returns true.
   bool run(const SlotFile& slot, bool may_try_again) {
     int64_t began_us = monotonic_us();
     Ending ending = become_ready();
@@ -95,13 +97,15 @@ class ServerProcess {
     container_.end(end.status);
     bool is_early = !was_ready && monotonic_us() - began_us < kPortTakenMs * 1000;
     if (ending == Ending::exited && attempt_.stopping()) ending = Ending::stopped;
-    if (ending == Ending::exited && is_early && may_try_again && has_listener(port_)) return true;
+    if (ending == Ending::exited && is_early && has_listener(port_)) ending = Ending::taken;
+    if (ending == Ending::taken && !was_ready && may_try_again) return true;
     report(ending, end.status);
     return false;
   }
 
  private:
-  enum class Ending : uint8_t { none, exited, stopped, failed };
+  // taken: another process listens at the port
+  enum class Ending : uint8_t { none, exited, stopped, failed, taken };
 
   const WrappedServer& spec() const { return access_.spec.wrapped; }
   const std::string& health() const { return spec().health.empty() ? spec().ready : spec().health; }
@@ -139,7 +143,9 @@ class ServerProcess {
       if (attempt_.stopping()) return Ending::stopped;
       auto answer = probe_.step();
       if (!answer) continue;
-      if (answer->is_good()) return Ending::none;
+      PortOwner::Owner owner = owner_.look();
+      if (owner == PortOwner::Owner::other) return Ending::taken;
+      if (answer->is_good() && owner != PortOwner::Owner::nobody) return Ending::none;
       last = answer->text;
       next_us = monotonic_us() + pause_ms * 1000;
       pause_ms = std::min(pause_ms * 3 / 2, kPauseMsMax);
@@ -160,11 +166,14 @@ class ServerProcess {
     front::Join join = join_of(attempt_.start(), access);
     join.set_wraps_server(true);
     join.set_server(fmt::format("127.0.0.1:{}", port_));
+    join.set_server_socket(owner_.socket());
     return join;
   }
 
   Ending serve() {
-    ServedAddress served(attempt_.start().front(), own_join(access_));
+    warn_of_port();
+    ServiceAccess access = access_;
+    ServedAddress served(attempt_.start().front(), own_join(access));
     std::optional<ServiceLease> lease;
     std::string url;
     int64_t next_us = monotonic_us() + kHealthPauseMs * 1000;
@@ -177,7 +186,10 @@ class ServerProcess {
         probe_.begin(health(), now_us + kAnswerMs * 1000);
       // A request has a limit of its own.
       int64_t question_us = probe_.has_begun() ? INT64_MAX : next_us;
-      if (wait(is_leaving ? kill_at_us_ : question_us, &served)) return Ending::exited;
+      if (wait(is_leaving ? kill_at_us_ : question_us, &served)) {
+        if (attempt_.stopping()) served.leave(0);
+        return Ending::exited;
+      }
       ServedAddress::News news = served.take_news();
       for (const std::string& line : news.lines) attempt_.log(line);
       if (news.has_ended) return end_of(news);
@@ -190,9 +202,10 @@ class ServerProcess {
         attempt_.adopt(*order);
         if (lease) lease->renew();
         // The keys are those of the process that resumes the run.
-        if (auto access = read_service_access(attempt_.start()); access.ok()) {
-          attempt_.hide(access->keys);
-          served.renew(own_join(*access));
+        if (auto renewed = read_service_access(attempt_.start()); renewed.ok()) {
+          access = std::move(*renewed);
+          attempt_.hide(access.keys);
+          served.renew(own_join(access));
         }
         attempt_.service_ready(url);
       }
@@ -202,10 +215,26 @@ class ServerProcess {
       }
       auto answer = probe_.step();
       if (!answer || is_leaving) continue;
+      uint64_t socket = owner_.socket();
+      if (owner_.look() == PortOwner::Owner::other) return Ending::taken;
+      if (owner_.socket() != socket) served.renew(own_join(access));
       next_us = monotonic_us() + kHealthPauseMs * 1000;
       bad_answers = answer->is_good() ? 0 : bad_answers + 1;
       if (bad_answers == kBadAnswersMax) return fail_health(answer->text);
     }
+  }
+
+  void warn_of_port() {
+    if (owner_.socket() == 0)
+      return attempt_.warn(fmt::format(
+          "this system does not tell which process listens at 127.0.0.1:{}: another user "
+          "of the machine could have taken the port of the server",
+          port_));
+    if (owner_.is_public())
+      attempt_.warn(fmt::format(
+          "the server listens at all addresses of the machine: at its port {} it can be "
+          "reached from outside, without TLS and keys. Let it listen on 127.0.0.1",
+          port_));
   }
 
   Ending end_of(const ServedAddress::News& news) {
@@ -244,11 +273,25 @@ class ServerProcess {
       remove_command_scratch(attempt_, attempt_.start().dir());
       return attempt_.stopped(evidence);
     }
+    if (ending == Ending::taken) failure_ = taken();
     if (ending == Ending::exited) {
       auto failure = failure_of(attempt_, command_, environment_, container_, status, evidence);
       failure_ = failure ? std::move(*failure) : early_end();
     }
     attempt_.fail(failure_.cause, failure_.message, evidence, failure_.code);
+  }
+
+  core::Failure taken() {
+    owner_.look();
+    core::Failure failure;
+    failure.cause = core::Cause::staging;
+    std::string who =
+        owner_.intruder().empty() ? "another process" : "a process of " + owner_.intruder();
+    failure.message = fmt::format(
+        "{}: {} listens at 127.0.0.1:{}, the port of the server of `{}`, which has to listen there "
+        "itself{}",
+        attempt_.start().shell().defined_at(), who, port_, attempt_.shown_task(), command_.again);
+    return failure;
   }
 
   core::Failure early_end() const {
@@ -272,6 +315,7 @@ class ServerProcess {
   RunningCommand running_;
   Notice notice_;
   HealthProbe probe_;
+  PortOwner owner_;
   int64_t kill_at_us_ = 0;  // when a server that was asked to end is killed; 0: it was not
   core::Failure failure_;   // of Ending::failed
 };

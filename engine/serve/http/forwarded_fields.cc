@@ -28,14 +28,16 @@ bool is_hop_field(std::string_view name) {
          equal_names(name.substr(0, kProxyPrefix.size()), kProxyPrefix);
 }
 
-/// The names that Connection lists.
-std::vector<std::string_view> connection_options(const std::vector<HttpField>& fields) {
-  std::vector<std::string_view> options;
+/// What the fields of this name list.
+std::vector<std::string_view> elements_of(std::string_view name,
+                                          const std::vector<HttpField>& fields) {
+  std::vector<std::string_view> elements;
   for (const HttpField& field : fields) {
-    if (!equal_names(field.name, "Connection")) continue;
-    for (std::string_view list = field.value; !list.empty();) options.push_back(next_element(list));
+    if (!equal_names(field.name, name)) continue;
+    for (std::string_view list = field.value; !list.empty();)
+      elements.push_back(next_element(list));
   }
-  return options;
+  return elements;
 }
 
 void append(std::string& head, std::string_view name, std::string_view value) {
@@ -46,18 +48,23 @@ void append(std::string& head, std::string_view name, std::string_view value) {
 
 std::string forwarded_fields(const std::vector<HttpField>& fields) {
   std::string text;
-  auto options = connection_options(fields);
+  auto options = elements_of("Connection", fields);
   for (const HttpField& field : fields)
     if (!is_hop_field(field.name) && !is_one_of(field.name, options))
       append(text, field.name, field.value);
   return text;
 }
 
+bool asks_for_websocket(const std::vector<HttpField>& fields) {
+  return is_one_of("Upgrade", elements_of("Connection", fields)) &&
+         is_one_of("websocket", elements_of("Upgrade", fields));
+}
+
 std::string forwarded_head(const HttpRequest& request) {
   std::string head = request.method + " " + request.target + " HTTP/1.1\r\n";
   std::string clients;
   bool has_body = !request.body.empty(), has_host = false;
-  auto options = connection_options(request.fields);
+  auto options = elements_of("Connection", request.fields);
   for (const auto& [name, value] : request.fields) {
     if (equal_names(name, "Content-Length") || equal_names(name, "Transfer-Encoding"))
       has_body = true;

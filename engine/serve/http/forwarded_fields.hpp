@@ -11,6 +11,9 @@ namespace flow {
 /// The fields of a response, each with CR LF at its end, without those of its framing.
 std::string forwarded_fields(const std::vector<HttpField>& fields);
 
+/// Whether the client wants to speak WebSocket on the connection from now on.
+bool asks_for_websocket(const std::vector<HttpField>& fields);
+
 /// The head of a request that was read with HttpRules::keeps_fields. Its body is framed by its
 /// length. The client's address is added to X-Forwarded-For; X-Forwarded-Proto is `http` or
 /// `https`.

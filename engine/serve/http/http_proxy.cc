@@ -46,10 +46,12 @@ bool is_quiet(Tcp::socket& socket) {
 /// The idle connections to one upstream.
 class ProxyPool : public std::enable_shared_from_this<ProxyPool> {
  public:
-  ProxyPool(asio::io_context& context, uint16_t port, const ProxyLimits& limits)
+  ProxyPool(asio::io_context& context, uint16_t port, const ProxyLimits& limits,
+            HttpProxy::Check check)
       : context(context),
         upstream(asio::ip::address_v4::loopback(), port),
         limits(limits),
+        check(std::move(check)),
         timer_(context) {}
 
   std::optional<Tcp::socket> take() {
@@ -77,6 +79,7 @@ class ProxyPool : public std::enable_shared_from_this<ProxyPool> {
   asio::io_context& context;
   const Tcp::endpoint upstream;
   const ProxyLimits limits;
+  const HttpProxy::Check check;
   size_t in_flight = 0;
   std::vector<char> buffer = std::vector<char>(kReadBytes);  // one connection at a time uses it
 
@@ -126,6 +129,7 @@ class ProxyExchange : public std::enable_shared_from_this<ProxyExchange> {
   using Kind = ProxyOutcome::Kind;
 
   void connect();
+  Status check() const { return pool_->check ? pool_->check() : Status(); }
   void wait_until(Clock::time_point deadline);
   void on_timer();
   void send_request();
@@ -192,6 +196,8 @@ void ProxyExchange::connect() {
   socket_->async_connect(pool_->upstream, when([](ProxyExchange& self, const Code& error) {
                            self.is_connecting_ = false;
                            if (error) return self.report(Kind::unreachable, 0, error.message());
+                           if (Status checked = self.check(); !checked.ok())
+                             return self.report(Kind::unreachable, 0, checked.error().message);
                            Code ignored;
                            self.socket_->set_option(Tcp::no_delay(true), ignored);
                            self.socket_->native_non_blocking(true, ignored);
@@ -371,8 +377,9 @@ bool is_safe_method(std::string_view method) {
   return method == "GET" || method == "HEAD" || method == "OPTIONS" || method == "TRACE";
 }
 
-HttpProxy::HttpProxy(asio::io_context& context, uint16_t port, const ProxyLimits& limits)
-    : pool_(std::make_shared<ProxyPool>(context, port, limits)) {}
+HttpProxy::HttpProxy(asio::io_context& context, uint16_t port, const ProxyLimits& limits,
+                     Check check)
+    : pool_(std::make_shared<ProxyPool>(context, port, limits, std::move(check))) {}
 
 HttpProxy::~HttpProxy() {
   asio::post(pool_->context, [pool = pool_] { pool->close(); });

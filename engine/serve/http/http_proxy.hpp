@@ -10,6 +10,7 @@
 
 #include "engine/serve/http/http_request.hpp"
 #include "engine/serve/http/http_server.hpp"
+#include "flow/result.hpp"
 
 namespace flow {
 
@@ -57,8 +58,15 @@ class HttpProxy {
   /// forwards the request elsewhere.
   using Done = std::function<void(ProxyOutcome outcome, ProxiedRequest request)>;
 
-  /// `context` is the one of the server that read the requests, and outlives the proxy.
-  HttpProxy(boost::asio::io_context& context, uint16_t port, const ProxyLimits& limits = {});
+  /// Whether a new connection has reached the right server: a request is sent only if it has. An
+  /// error makes the upstream unreachable.
+  using Check = std::function<Status()>;
+
+  /// `context` is the one of the server that read the requests, and outlives the proxy. `check` is
+  /// called for each new connection, on the context's thread, also for requests that the proxy has
+  /// left behind.
+  HttpProxy(boost::asio::io_context& context, uint16_t port, const ProxyLimits& limits = {},
+            Check check = {});
   /// Requests that are being forwarded go on.
   ~HttpProxy();
 
