@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "engine/base/clock.hpp"
+#include "engine/base/descriptor_message.hpp"
 #include "engine/base/unix_socket.hpp"
 #include "engine/protocol/frames.hpp"
 
@@ -66,12 +67,15 @@ void ReplicaLink::close() {
   descriptor_ = -1;
   begin_ = end_ = 0;
   large_ = nullptr;
+  for (int descriptor : std::exchange(descriptors_, {})) ::close(descriptor);
+  memory_.clear();
 }
 
 Bytes ReplicaLink::next_frame(bool& broken) {
   if (large_ != nullptr) {
-    if (large_bytes_ < large_->size()) return {};
-    return std::exchange(large_, nullptr);
+    if (large_bytes_ < large_size_) return {};
+    std::shared_ptr<const void> keep = std::exchange(large_, nullptr);
+    return {std::string_view(static_cast<const char*>(keep.get()), large_size_), keep};
   }
   uint32_t size = 0;
   if (end_ - begin_ < sizeof size) return {};
@@ -84,8 +88,9 @@ Bytes ReplicaLink::next_frame(bool& broken) {
     return std::make_shared<std::string>(buffer_, body, size);
   }
   if (size + sizeof size <= buffer_.size()) return {};
-  large_ = std::make_shared<std::string>(size, '\0');
-  std::memcpy(large_->data(), buffer_.data() + body, there);
+  large_ = std::make_shared_for_overwrite<char[]>(size);
+  large_size_ = size;
+  std::memcpy(large_.get(), buffer_.data() + body, there);
   large_bytes_ = there;
   begin_ = end_ = 0;
   return {};
@@ -94,12 +99,19 @@ Bytes ReplicaLink::next_frame(bool& broken) {
 bool ReplicaLink::read_some() {
   if (begin_ > 0) std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
   end_ -= std::exchange(begin_, 0);
-  char* to = large_ ? large_->data() + large_bytes_ : buffer_.data() + end_;
-  size_t space = large_ ? large_->size() - large_bytes_ : buffer_.size() - end_;
+  char* to = large_ ? large_.get() + large_bytes_ : buffer_.data() + end_;
+  size_t space = large_ ? large_size_ - large_bytes_ : buffer_.size() - end_;
+  iovec part{to, space};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  DescriptorMessage attached;
+  attached.prepare(message);
   ssize_t got;
-  do got = ::recv(descriptor_, to, space, 0);
+  do got = ::recvmsg(descriptor_, &message, MSG_CMSG_CLOEXEC);
   while (got < 0 && errno == EINTR);
   if (got <= 0) return false;
+  attached.take(message, descriptors_);
   (large_ ? large_bytes_ : end_) += static_cast<size_t>(got);
   return true;
 }
@@ -288,14 +300,61 @@ Status ReplicaLink::serve(const Predict& predict, const std::function<void()>& o
 }
 
 bool ReplicaLink::handle(const Bytes& frame, const Predict& predict) {
-  auto batch = parse_batch(frame);
+  auto batch = parse_batch(frame, [this](uint64_t id) { return memory_.inputs(id); });
   if (!batch.ok()) return false;
-  if (batch->has_value()) return send(outcome_frame((*batch)->id, predict((*batch)->inputs)));
+  if (batch->has_value()) return answer(std::move(**batch), predict);
   front::FromFront message;
   if (!message.ParseFromArray(frame->data(), static_cast<int>(frame->size()))) return false;
+  if (message.has_memory() || message.has_memory_released()) return take_memory(message);
   for (const std::string& line : message.log().lines()) options_.log(line);
   is_released_ = message.has_released() && is_leaving();
   return is_released_ || !message.has_released();  // a front that was ended releases all
+}
+
+bool ReplicaLink::answer(BatchMessage batch, const Predict& predict) {
+  for (auto& [name, tensor] : batch.inputs)
+    if (tensor.data->size() < FrontMemory::kLentBytesMin)
+      tensor.data = Bytes(*tensor.data, tensor.data.keep());
+  FramePieces pieces;
+  {
+    Result<Tensors> outputs = predict(batch.inputs);
+    batch.inputs.clear();
+    std::optional<TensorMemory> memory;
+    uint64_t bytes = outputs.ok() ? memory_bytes({&*outputs}) : 0;
+    if (bytes >= kSharedBytesMin) memory = memory_.take_outputs(bytes);
+    pieces = outcome_frame(batch.id, outputs, memory);
+  }
+  if (!release(memory_.take_released()) || !send(pieces)) return false;
+  pieces.clear();
+  if (!memory_.is_held()) return true;
+  if (options_.collect) options_.collect();
+  return release(memory_.reclaim());
+}
+
+bool ReplicaLink::release(const std::vector<uint64_t>& inputs) {
+  if (inputs.empty()) return true;
+  front::ToFront message;
+  message.mutable_memory_released()->mutable_ids()->Add(inputs.begin(), inputs.end());
+  return send(message);
+}
+
+bool ReplicaLink::take_memory(const front::FromFront& message) {
+  for (uint64_t id : message.memory_released().ids()) memory_.return_outputs(id);
+  if (!message.has_memory()) return true;
+  const front::Memory& memory = message.memory();
+  int descriptor = -1;
+  if (!descriptors_.empty()) {
+    descriptor = descriptors_.front();
+    descriptors_.pop_front();
+  }
+  // Without an answer the front sends tensors in frames.
+  if (!memory_
+           .add(memory.id(), memory.size(), memory.is_for_outputs(), memory.replaces(), descriptor)
+           .ok())
+    return true;
+  front::ToFront answer;
+  answer.mutable_memory_mapped()->set_id(memory.id());
+  return send(answer);
 }
 
 }  // namespace flow

@@ -2,11 +2,13 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
 
 #include "engine/protocol/front.pb.h"
+#include "engine/serve/memory/front_memory.hpp"
 #include "engine/serve/tensor_frames.hpp"
 #include "flow/result.hpp"
 
@@ -20,12 +22,15 @@ struct ReplicaOptions {
   /// joined another front that has another URL.
   std::function<void(const std::string& url)> on_url;
   std::function<void(const std::string& line)> log;
+  /// Frees the tensors that nothing refers to.
+  std::function<void()> collect = {};
 };
 
 /// All functions but leave() and wake() are for one thread, on which also the callbacks run.
 class ReplicaLink {
  public:
-  /// An error of kind `user` is the fault of the request.
+  /// An error of kind `user` is the fault of the request. The outputs may change after the next
+  /// call.
   using Predict = std::function<Result<Tensors>(const Tensors& inputs)>;
 
   explicit ReplicaLink(ReplicaOptions options);
@@ -73,15 +78,22 @@ class ReplicaLink {
   bool is_leaving() const { return leave_ms_ != kStays; }
   /// Returns false if the front sent what is not valid, or is gone.
   bool handle(const Bytes& frame, const Predict& predict);
+  bool answer(BatchMessage batch, const Predict& predict);
+  bool take_memory(const front::FromFront& message);
+  /// Tells the front that it has the memory of these inputs back.
+  bool release(const std::vector<uint64_t>& inputs);
   bool send(const front::ToFront& message);
   bool send(const FramePieces& pieces);
 
   ReplicaOptions options_;
   int descriptor_ = -1, wake_ = -1;
   std::string buffer_;
-  size_t begin_ = 0, end_ = 0;          // of the bytes in `buffer_` that are no frame yet
-  std::shared_ptr<std::string> large_;  // a frame that is larger than the buffer
-  size_t large_bytes_ = 0;              // of it that have arrived
+  size_t begin_ = 0, end_ = 0;     // of the bytes in `buffer_` that are no frame yet
+  std::shared_ptr<char[]> large_;  // a frame that is larger than the buffer
+  size_t large_size_ = 0;
+  size_t large_bytes_ = 0;       // of it that have arrived
+  std::deque<int> descriptors_;  // that have arrived before the message that they belong to
+  FrontMemory memory_;
   std::string url_;
   bool has_sent_leave_ = false, is_released_ = false;
   int64_t leave_until_us_ = 0;

@@ -96,6 +96,7 @@ class Serving {
       if (is_ready_) attempt_.service_ready(url_);
     };
     options.log = [this](const std::string& line) { attempt_.log(line); };
+    options.collect = [this] { vm_.collect(); };
     return options;
   }
 

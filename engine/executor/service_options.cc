@@ -3,11 +3,20 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <string_view>
 
 #include "engine/plan/plan.hpp"
 #include "engine/plan/service_keys.hpp"
 
 namespace flow {
+
+namespace {
+
+/// "0" sends all tensors through the socket, to find out what shared memory gains.
+constexpr const char* kSharedTensorsVariable = "FLOW_SHARED_TENSORS";
+
+}  // namespace
 
 Result<ServiceAccess> read_service_access(const wire::Start& start) {
   ServiceAccess access;
@@ -40,6 +49,8 @@ front::Join join_of(const wire::Start& start, const ServiceAccess& access) {
   std::string gpus;
   for (const std::string& uuid : start.gpus()) gpus += (gpus.empty() ? "" : ",") + uuid;
   join.set_gpus(gpus);
+  const char* shared = std::getenv(kSharedTensorsVariable);
+  join.set_shares_memory(shared == nullptr || std::string_view(shared) != "0");
   return join;
 }
 

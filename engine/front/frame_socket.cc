@@ -1,5 +1,6 @@
 #include "engine/front/frame_socket.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -10,6 +11,7 @@
 #include <cstring>
 #include <utility>
 
+#include "engine/base/descriptor_message.hpp"
 #include "engine/protocol/frames.hpp"
 
 namespace flow {
@@ -110,12 +112,15 @@ bool FrameSocket::read_large() {
 
 // ---- Writing
 
-void FrameSocket::send(const FramePieces& pieces) {
+void FrameSocket::send(const FramePieces& pieces, int descriptor) {
   if (is_closed_) return;
+  std::shared_ptr<const FileDescriptor> attached;
+  int copy = descriptor < 0 ? -1 : ::fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+  if (copy >= 0) attached = std::make_shared<const FileDescriptor>(copy);
   for (const Bytes& piece : pieces) {
     if (piece->empty()) continue;
     unsent_bytes_ += piece->size();
-    outgoing_.push_back(piece);
+    outgoing_.push_back({piece, std::exchange(attached, nullptr)});
   }
   if (!is_writing_) flush();
 }
@@ -135,19 +140,27 @@ bool FrameSocket::write_some() {
   std::array<iovec, kPiecesMax> parts;
   size_t count = std::min(outgoing_.size(), parts.size());
   for (size_t i = 0; i < count; i++) {
-    std::string_view piece = *outgoing_[i];
+    if (i > 0 && outgoing_[i].descriptor != nullptr) {  // it begins a message of its own
+      count = i;
+      break;
+    }
+    std::string_view piece = *outgoing_[i].bytes;
     if (i == 0) piece.remove_prefix(sent_);
     parts[i] = {const_cast<char*>(piece.data()), piece.size()};
   }
   msghdr message{};
   message.msg_iov = parts.data();
   message.msg_iovlen = count;
+  DescriptorMessage attached;
+  if (outgoing_.front().descriptor != nullptr)
+    attached.attach(message, outgoing_.front().descriptor->number);
   ssize_t sent = ::sendmsg(socket_.native_handle(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
   if (sent < 0) return errno == EINTR;
+  outgoing_.front().descriptor.reset();
   unsent_bytes_ -= static_cast<uint64_t>(sent);
   sent_ += static_cast<size_t>(sent);
-  while (!outgoing_.empty() && sent_ >= outgoing_.front()->size()) {
-    sent_ -= outgoing_.front()->size();
+  while (!outgoing_.empty() && sent_ >= outgoing_.front().bytes->size()) {
+    sent_ -= outgoing_.front().bytes->size();
     outgoing_.pop_front();
   }
   return true;

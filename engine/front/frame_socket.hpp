@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "engine/base/file_descriptor.hpp"
 #include "engine/serve/http/event_loop.hpp"
 #include "engine/serve/tensor_frames.hpp"
 #include "flow/bytes.hpp"
@@ -29,13 +30,19 @@ class FrameSocket : public std::enable_shared_from_this<FrameSocket> {
   FrameSocket(EventLoop& loop, int socket);
 
   void start(Callbacks callbacks);
-  /// Sends as much as the socket takes at once, and the rest later.
-  void send(const FramePieces& pieces);
+  /// Sends as much as the socket takes at once, and the rest later. A copy of `descriptor` goes
+  /// with the first byte of the frame, unless the process has too many.
+  void send(const FramePieces& pieces, int descriptor = -1);
   uint64_t unsent_bytes() const { return unsent_bytes_; }
   void close();
 
  private:
   static constexpr size_t kReadBytes = 16 * 1024;
+
+  struct Outgoing {
+    Bytes bytes;
+    std::shared_ptr<const FileDescriptor> descriptor = {};  // that goes with the first byte
+  };
 
   void start_read();
   void on_read(const boost::system::error_code& error, size_t size);
@@ -56,8 +63,8 @@ class FrameSocket : public std::enable_shared_from_this<FrameSocket> {
   size_t length_filled_ = 0;
   std::shared_ptr<char[]> frame_;  // null until its length is there
   size_t frame_size_ = 0, frame_filled_ = 0;
-  std::deque<Bytes> outgoing_;  // the peer bounds it
-  size_t sent_ = 0;             // of the first piece
+  std::deque<Outgoing> outgoing_;  // the peer bounds it
+  size_t sent_ = 0;                // of the first piece
   uint64_t unsent_bytes_ = 0;
   bool is_writing_ = false, is_closed_ = false;
 };

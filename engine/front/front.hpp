@@ -14,6 +14,7 @@
 #include "engine/front/front_routes.hpp"
 #include "engine/front/version_set.hpp"
 #include "engine/serve/http/event_loop.hpp"
+#include "engine/serve/memory/replica_memory.hpp"
 #include "flow/result.hpp"
 
 namespace flow {
@@ -74,6 +75,9 @@ class Front {
   /// Ends the front as if all replicas left.
   void begin_drain(Clock::duration grace);
 
+  /// Of the memory that the front shares with its replicas.
+  ReplicaMemory::Budget& memory_budget() { return memory_budget_; }
+
   // ---- requests
 
   /// The version that answers a new request. The Error (user) says that there is no such model or
@@ -123,6 +127,7 @@ class Front {
 
   EventLoop& loop_;
   const FrontOptions options_;
+  ReplicaMemory::Budget memory_budget_;
   VersionSet versions_;
   std::map<std::string, Leaving> leaving_;  // versions of which a replica leaves, by id
   std::optional<Drain> drain_;

@@ -25,6 +25,7 @@ constexpr size_t kShownMax = 100;  // bytes of a name
 FrontPeer::FrontPeer(Front& front, EventLoop& loop, int socket,
                      std::function<void(const std::string&)> log, std::function<void()> ended)
     : front_(front),
+      loop_(loop),
       log_(std::move(log)),
       ended_(std::move(ended)),
       socket_(std::make_shared<FrameSocket>(loop, socket)) {
@@ -46,7 +47,34 @@ void FrontPeer::disconnect(const std::string& why) {
 // ---- To a replica
 
 void FrontPeer::start(uint64_t batch, const std::vector<const Tensors*>& parts) {
-  socket_->send(batch_frame(batch, parts));
+  std::optional<TensorMemory> memory;
+  if (memory_ != nullptr) memory = memory_->take_inputs(memory_bytes(parts));
+  socket_->send(batch_frame(batch, parts, memory));
+}
+
+void FrontPeer::share_memory() {
+  memory_ = std::make_unique<ReplicaMemory>(
+      front_.memory_budget(),
+      ReplicaMemory::Callbacks{
+          .offer = [this](const ReplicaMemory::Offer& offered) { offer(offered); },
+          .give_back =
+              [this](uint64_t id) {
+                front::FromFront message;
+                message.mutable_memory_released()->add_ids(id);
+                send(message);
+              },
+          .post = [&loop = loop_](std::function<void()> job) { loop.post(std::move(job)); },
+          .log = log_});
+}
+
+void FrontPeer::offer(const ReplicaMemory::Offer& offer) {
+  front::FromFront message;
+  front::Memory& memory = *message.mutable_memory();
+  memory.set_id(offer.id);
+  memory.set_size(offer.memory.size());
+  memory.set_is_for_outputs(offer.is_for_outputs);
+  memory.set_replaces(offer.replaces);
+  send(message, offer.memory.descriptor());
 }
 
 void FrontPeer::release() {
@@ -62,20 +90,27 @@ void FrontPeer::log(const std::string& line) {
   send(message);
 }
 
-void FrontPeer::send(const front::FromFront& message) {
+void FrontPeer::send(const front::FromFront& message, int descriptor) {
   std::string frame;
   append_frame(frame, message);
-  socket_->send({std::make_shared<const std::string>(std::move(frame))});
+  socket_->send({std::make_shared<const std::string>(std::move(frame))}, descriptor);
 }
 
 // ---- From a peer
 
 void FrontPeer::receive(const Bytes& frame) {
   if (role_ == Role::replica) {
-    auto outcome = parse_outcome(frame);
+    bool is_shared = false;
+    auto outcome = parse_outcome(frame, [&](uint64_t id) -> Bytes {
+      is_shared = true;
+      return memory_ == nullptr ? nullptr : memory_->outputs(id);
+    });
     if (!outcome.ok()) return disconnect(outcome.error().message);
     if (outcome->has_value()) {
       uint64_t batch = (*outcome)->id;
+      const Result<Tensors>& outputs = (*outcome)->outputs;
+      if (memory_ != nullptr && !is_shared && outputs.ok())
+        memory_->note_outputs(memory_bytes({&*outputs}));
       if (!front_.finish(*this, batch, std::move((*outcome)->outputs)))
         disconnect(fmt::format("it answered batch {}, which it does not run", batch));
       return;
@@ -99,6 +134,11 @@ void FrontPeer::receive_message(const front::ToFront& message) {
     if (!request.ok()) return disconnect(request.error().message);
     return front_.renew(*this, std::move(*request));
   }
+  if (memory_ != nullptr && message.has_memory_mapped() &&
+      memory_->set_mapped(message.memory_mapped().id()))
+    return;
+  if (memory_ != nullptr && message.has_memory_released())
+    return release_inputs(message.memory_released());
   if (role_ == Role::replica && message.has_leave()) {
     int64_t grace_ms = std::clamp<int64_t>(message.leave().grace_ms(), 0, kGraceMax);
     return front_.leave(*this, std::chrono::milliseconds(grace_ms));
@@ -119,6 +159,7 @@ void FrontPeer::join(const front::Join& join) {
                       join.pid());
   auto request = join_request_of(join);
   role_ = Role::replica;
+  if (join.shares_memory()) share_memory();
   Status joined = request.ok() ? front_.join(*this, std::move(*request)) : Status(request.error());
   if (joined.ok()) return;
   role_ = Role::unknown;
@@ -128,6 +169,12 @@ void FrontPeer::join(const front::Join& join) {
   answer.mutable_rejected()->set_message(joined.error().message);
   send(answer);
   disconnect("it was rejected: " + joined.error().message);
+}
+
+void FrontPeer::release_inputs(const front::MemoryReleased& released) {
+  for (uint64_t id : released.ids())
+    if (!memory_->release_inputs(id))
+      return disconnect(fmt::format("it released memory {}, which it does not have", id));
 }
 
 void FrontPeer::joined(const std::string& url) {

@@ -8,6 +8,7 @@
 #include "engine/front/frame_socket.hpp"
 #include "engine/front/front.hpp"
 #include "engine/protocol/front.pb.h"
+#include "engine/serve/memory/replica_memory.hpp"
 
 namespace flow {
 
@@ -36,15 +37,20 @@ class FrontPeer final : public FrontReplica {
   void receive_message(const front::ToFront& message);
   void join(const front::Join& join);
   void set_traffic(const front::Traffic& traffic);
-  void send(const front::FromFront& message);
+  void share_memory();
+  void offer(const ReplicaMemory::Offer& offer);
+  void release_inputs(const front::MemoryReleased& released);
+  void send(const front::FromFront& message, int descriptor = -1);
 
   Front& front_;
+  EventLoop& loop_;
   const std::function<void(const std::string&)> log_;
   const std::function<void()> ended_;
   const std::shared_ptr<FrameSocket> socket_;
   Role role_ = Role::unknown;
   std::string name_ = "a peer";  // for the log
   bool has_ended_ = false;
+  std::unique_ptr<ReplicaMemory> memory_;  // null if the replica shares none
 };
 
 }  // namespace flow

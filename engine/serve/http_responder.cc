@@ -32,6 +32,7 @@ class HttpResponder final : public InferResponder {
     auto printed = print_infer_response(model, request, outputs);
     FLOW_TRY(printed);
     response_.body = std::move(printed->body);
+    response_.parts = std::move(printed->parts);
     if (printed->json_bytes > 0) {
       response_.content_type = "application/octet-stream";
       response_.fields =

@@ -34,6 +34,9 @@ struct InferRequest {
   Tensors inputs;                        // with the datatypes that the client gave them
   std::vector<RequestedOutput> outputs;  // empty: all outputs
   bool are_outputs_binary = false;       // if `outputs` is empty
+  /// The memory of its outputs is that of no other request: its response may hold it until it is
+  /// sent.
+  bool are_outputs_own = false;
 };
 
 }  // namespace flow

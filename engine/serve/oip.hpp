@@ -7,23 +7,23 @@
 #include <string>
 #include <vector>
 
+#include "engine/serve/http/http_request.hpp"
 #include "engine/serve/inference.hpp"
 #include "flow/result.hpp"
 
 namespace flow {
 
-/// A body whose capacity exceeds its size by this is parsed in place; another one is copied first.
-constexpr size_t kBodyPadding = 64;
-
-/// Decodes the body of a request. If `json_bytes` is given, the body begins with that many bytes of
-/// JSON, and the data of its binary tensors follows; tensors may share the body's memory. Each
-/// malformed body is an Error of kind user that names the fault and its place. The tensors have no
-/// digest.
+/// Decodes the body of a request. One whose capacity exceeds its size by kBodyPadding is parsed in
+/// place, another one is copied first. If `json_bytes` is given, the body begins with that many
+/// bytes of JSON, and the data of its binary tensors follows; tensors may share the body's memory.
+/// Each malformed body is an Error of kind user that names the fault and its place. The tensors
+/// have no digest.
 Result<InferRequest> parse_infer_request(std::string body, std::optional<uint64_t> json_bytes);
 
 struct InferResponse {
   std::string body;
-  size_t json_bytes = 0;  // of the body, before the binary tensors; 0: it has none
+  size_t json_bytes = 0;          // of the body, before the binary tensors; 0: it has none
+  std::vector<Bytes> parts = {};  // binary tensors after the body, in the memory of the outputs
 };
 
 /// The outputs that the request asks for, in its order. One that does not exist is an Error of kind

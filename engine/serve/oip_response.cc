@@ -17,7 +17,8 @@ namespace flow {
 
 namespace {
 
-constexpr size_t kNumberMax = 32;  // characters of a number
+constexpr size_t kNumberMax = 32;         // characters of a number
+constexpr size_t kCopiedMax = 16 * 1024;  // smaller data is cheaper to copy than to send apart
 
 template <typename T>
 char* print(char* at, T value) {
@@ -119,7 +120,8 @@ double number_at(const Tensor& tensor, size_t index) {
 class ResponsePrinter {
  public:
   Status add(const std::string& name, const InferTensor& tensor, bool is_binary);
-  InferResponse take();
+  /// With `are_own` the response may refer to the memory of the tensors.
+  InferResponse take(bool are_own);
 
   std::string json;
 
@@ -170,13 +172,17 @@ Status ResponsePrinter::add_elements(const std::string& name, const InferTensor&
   return {};
 }
 
-InferResponse ResponsePrinter::take() {
+InferResponse ResponsePrinter::take(bool are_own) {
   json += "]}";
   InferResponse response;
   if (!binary_.empty()) response.json_bytes = json.size();
   response.body = std::move(json);
   size_t size = response.body.size();
   for (const Bytes& data : binary_) size += data->size();
+  if (are_own && size - response.body.size() > kCopiedMax) {
+    response.parts = std::move(binary_);
+    return response;
+  }
   response.body.reserve(size);
   for (const Bytes& data : binary_) response.body.append(*data);
   return response;
@@ -221,7 +227,7 @@ Result<InferResponse> print_infer_response(const std::string& model, const Infer
         request.outputs.empty() ? request.are_outputs_binary : request.outputs[i].is_binary;
     FLOW_TRY(printer.add(name, tensor, is_binary));
   }
-  return printer.take();
+  return printer.take(request.are_outputs_own);
 }
 
 }  // namespace flow

@@ -262,7 +262,9 @@ bool RequestScheduler::finish(Replica& replica, uint64_t number, Result<Tensors>
   reject(std::move(rejections));
   bool is_whole = batch.rows.size() == 1 || (!is_joined && !outputs.ok());
   if (is_whole) {
-    if (batch.requests[0] != nullptr) outcomes_.finished(*batch.requests[0], outputs);
+    if (batch.requests[0] == nullptr) return true;
+    batch.requests[0]->request.are_outputs_own = true;
+    outcomes_.finished(*batch.requests[0], outputs);
     return true;
   }
   if (!outputs.ok()) return true;

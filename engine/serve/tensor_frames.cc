@@ -20,8 +20,11 @@ constexpr size_t kCopiedMax = 16 * 1024;  // smaller data is cheaper to copy tha
 constexpr size_t kDimensionsMax = 64;
 constexpr uint32_t kBatch = 3, kDone = 2;                        // in FromFront, ToFront
 constexpr uint32_t kId = 1, kTensors = 2;                        // in Batch and BatchDone
+constexpr uint32_t kMemory = 5;                                  // in both
 constexpr uint32_t kError = 3, kMessage = 4;                     // in BatchDone
 constexpr uint32_t kName = 1, kType = 2, kShape = 3, kData = 4;  // in Tensor
+constexpr uint32_t kOffset = 5, kSize = 6, kIsShared = 7;        // in Tensor
+constexpr uint64_t kAlignment = 64;                              // of a tensor in shared memory
 constexpr uint64_t kServiceFailed = 1, kRequestWrong = 2;
 
 // ---- Writing
@@ -92,7 +95,27 @@ class PieceWriter {
   uint64_t size_ = 0;
 };
 
-void put_tensor(PieceWriter& writer, const std::string& name,
+/// Places tensors in shared memory, one after the other.
+class MemoryWriter {
+ public:
+  explicit MemoryWriter(const TensorMemory& memory) : memory_(memory) {}
+  /// Returns the offset of the next tensor, whose parts are added then.
+  uint64_t begin() { return at_ = aligned(at_); }
+  void add(std::string_view bytes) {
+    FLOW_CHECK(bytes.size() <= memory_.size - at_);
+    if (!bytes.empty()) std::memcpy(memory_.data + at_, bytes.data(), bytes.size());
+    at_ += bytes.size();
+  }
+  static uint64_t aligned(uint64_t size) {
+    return (size + kAlignment - 1) / kAlignment * kAlignment;
+  }
+
+ private:
+  const TensorMemory memory_;
+  uint64_t at_ = 0;
+};
+
+void put_tensor(PieceWriter& writer, std::optional<MemoryWriter>& memory, const std::string& name,
                 const std::vector<const Tensors*>& parts) {
   const InferTensor& first = parts.front()->at(name);
   std::vector<int64_t> shape = first.shape;
@@ -108,11 +131,29 @@ void put_tensor(PieceWriter& writer, const std::string& name,
   put_text(head, kName, name);
   put_text(head, kType, element_type(first));
   put_text(head, kShape, dimensions);
+  if (memory) {
+    put_number(head, kOffset, memory->begin());
+    put_number(head, kSize, size);
+    put_number(head, kIsShared, 1);
+    put_text(message, kTensors, head);
+    for (const Tensors* part : parts) memory->add(*part->at(name).data);
+    return writer.add(message);
+  }
   put_length(head, kData, size);
   put_length(message, kTensors, head.size() + size);
   writer.add(message);
   writer.add(head);
   for (const Tensors* part : parts) writer.add(part->at(name).data);
+}
+
+void put_tensors(PieceWriter& writer, std::string& head, const std::vector<const Tensors*>& parts,
+                 const std::optional<TensorMemory>& memory) {
+  std::optional<MemoryWriter> place;
+  if (memory) {
+    place.emplace(*memory);
+    put_number(head, kMemory, memory->id);
+  }
+  for (const auto& [name, tensor] : *parts.front()) put_tensor(writer, place, name, parts);
 }
 
 // ---- Reading
@@ -176,26 +217,52 @@ bool read_shape(const WireField& field, std::vector<int64_t>& shape) {
   return true;
 }
 
-Status read_tensor(const Bytes& frame, std::string_view message, Tensors& tensors) {
+/// The elements of a tensor in shared memory.
+struct SharedPart {
+  bool is_shared = false;
+  uint64_t offset = 0, size = 0;
+
+  void read(const WireField& field) {
+    if (field.number == kOffset) offset = field.value;
+    if (field.number == kSize) size = field.value;
+    if (field.number == kIsShared) is_shared = field.value != 0;
+  }
+  bool is_within(const Bytes& memory) const {
+    return !(memory == nullptr) && offset <= memory->size() && size <= memory->size() - offset;
+  }
+};
+
+Status read_tensor(const Bytes& frame, const Bytes& memory, std::string_view message,
+                   Tensors& tensors) {
   MessageReader reader(message);
   WireField field;
   std::string name;
   InferTensor tensor;
   bool has_type = false;
   std::string_view data;
+  SharedPart shared;
   while (!reader.is_at_end()) {
     if (!reader.next(field)) return malformed("a field of a tensor");
     if (field.number == kShape) {
       if (!read_shape(field, tensor.shape)) return malformed("the shape of a tensor");
       continue;
     }
-    if (!field.has_bytes) continue;
+    if (!field.has_bytes) {
+      shared.read(field);
+      continue;
+    }
     if (field.number == kName) name = field.bytes;
     if (field.number == kType) has_type = set_element_type(tensor, field.bytes);
     if (field.number == kData) data = field.bytes;
   }
   if (!has_type) return malformed("the type of a tensor");
-  tensor.data = Bytes(data, frame.keep());
+  if (shared.is_shared && !shared.is_within(memory))
+    return malformed("a tensor is not within the shared memory");
+  tensor.data =
+      shared.is_shared ? memory.part(shared.offset, shared.size) : Bytes(data, frame.keep());
+  // The peer could change the lengths of its elements after they were checked.
+  if (shared.is_shared && has_bytes(tensor))
+    tensor.data = std::make_shared<const std::string>(*tensor.data);
   if (!has_its_size(tensor)) return malformed("a tensor has another size than its shape says");
   if (!tensors.emplace(std::move(name), std::move(tensor)).second)
     return malformed("two tensors have the same name");
@@ -218,15 +285,22 @@ struct TensorMessage {
   std::string message;
 };
 
-Result<TensorMessage> read_message(const Bytes& frame, std::string_view bytes) {
+/// Before the first tensor in it comes the id of the memory.
+Result<TensorMessage> read_message(const Bytes& frame, std::string_view bytes,
+                                   const MemoryLookup& lookup) {
   TensorMessage read;
   MessageReader reader(bytes);
   WireField field;
+  Bytes memory;
   while (!reader.is_at_end()) {
     if (!reader.next(field)) return malformed("a field of a batch");
     if (field.number == kId && !field.has_bytes) read.id = field.value;
+    if (field.number == kMemory && !field.has_bytes) {
+      if (memory == nullptr && lookup) memory = lookup(field.value);
+      if (memory == nullptr) return malformed("it refers to shared memory that it may not use");
+    }
     if (field.number == kTensors && field.has_bytes)
-      FLOW_TRY(read_tensor(frame, field.bytes, read.tensors));
+      FLOW_TRY(read_tensor(frame, memory, field.bytes, read.tensors));
     if (field.number == kError && !field.has_bytes) read.error = field.value;
     if (field.number == kMessage && field.has_bytes) read.message = field.bytes;
   }
@@ -235,20 +309,32 @@ Result<TensorMessage> read_message(const Bytes& frame, std::string_view bytes) {
 
 }  // namespace
 
-FramePieces batch_frame(uint64_t id, const std::vector<const Tensors*>& parts) {
+uint64_t memory_bytes(const std::vector<const Tensors*>& parts) {
+  uint64_t bytes = 0;
+  for (const auto& [name, tensor] : *parts.front()) {
+    uint64_t size = 0;
+    for (const Tensors* part : parts) size += part->at(name).data->size();
+    bytes += MemoryWriter::aligned(size);
+  }
+  return bytes;
+}
+
+FramePieces batch_frame(uint64_t id, const std::vector<const Tensors*>& parts,
+                        const std::optional<TensorMemory>& memory) {
   PieceWriter writer;
-  for (const auto& [name, tensor] : *parts.front()) put_tensor(writer, name, parts);
   std::string head;
   put_number(head, kId, id);
+  put_tensors(writer, head, parts, memory);
   return writer.take(kBatch, head);
 }
 
-FramePieces outcome_frame(uint64_t id, const Result<Tensors>& outputs) {
+FramePieces outcome_frame(uint64_t id, const Result<Tensors>& outputs,
+                          const std::optional<TensorMemory>& memory) {
   PieceWriter writer;
   std::string head;
   put_number(head, kId, id);
   if (outputs.ok()) {
-    for (const auto& [name, tensor] : *outputs) put_tensor(writer, name, {&*outputs});
+    put_tensors(writer, head, {&*outputs}, memory);
   } else {
     bool is_clients = outputs.error().kind == ErrorKind::user;
     put_number(head, kError, is_clients ? kRequestWrong : kServiceFailed);
@@ -257,18 +343,19 @@ FramePieces outcome_frame(uint64_t id, const Result<Tensors>& outputs) {
   return writer.take(kDone, head);
 }
 
-Result<std::optional<BatchMessage>> parse_batch(const Bytes& frame) {
+Result<std::optional<BatchMessage>> parse_batch(const Bytes& frame, const MemoryLookup& lookup) {
   auto bytes = message_of(frame, kBatch);
   if (!bytes) return std::optional<BatchMessage>();
-  auto read = read_message(frame, *bytes);
+  auto read = read_message(frame, *bytes, lookup);
   FLOW_TRY(read);
   return std::optional<BatchMessage>(BatchMessage{read->id, std::move(read->tensors)});
 }
 
-Result<std::optional<OutcomeMessage>> parse_outcome(const Bytes& frame) {
+Result<std::optional<OutcomeMessage>> parse_outcome(const Bytes& frame,
+                                                    const MemoryLookup& lookup) {
   auto bytes = message_of(frame, kDone);
   if (!bytes) return std::optional<OutcomeMessage>();
-  auto read = read_message(frame, *bytes);
+  auto read = read_message(frame, *bytes, lookup);
   FLOW_TRY(read);
   if (read->error == 0)
     return std::optional<OutcomeMessage>(OutcomeMessage{read->id, std::move(read->tensors)});

@@ -52,11 +52,11 @@ std::string path_text(const PathEntry* step) {
 
 class ValueReader {
  public:
-  ValueReader(lua_State* L, Refs refs, int outer, bool snapshot = false)
+  ValueReader(lua_State* L, Refs refs, int outer, TensorRead how = TensorRead::shared)
       : L_(L),
         context_(context(L)),
         refs_(refs),
-        how_(snapshot ? TensorRead::unnamed : TensorRead::shared),
+        how_(how),
         depth_max_(std::min(kTableDepthMax, kValueDepthMax - outer)) {}
 
   /// Reads one value after the other.
@@ -208,7 +208,7 @@ class ValueReader {
     } catch (const tensors::TensorError& failure) {
       return fail(step, "a tensor that can't be copied", failure.what());
     }
-    if (context_.host != nullptr && how_ != TensorRead::unnamed) {
+    if (context_.host != nullptr && how_ == TensorRead::shared) {
       Status stored = context_.host->store_tensor(tensor);
       if (!stored.ok()) return fail(step, "a tensor that can't be stored", stored.error().message);
     }
@@ -455,13 +455,25 @@ Result<Value> read_value(lua_State* L, int index, const std::string& where, bool
   return read_graph_value(L, index, where.c_str(), 0, allow_refs ? Refs::everything : Refs::none);
 }
 
-Result<Value> read_snapshot(lua_State* L, int index, const std::string& where) {
-  ValueReader reader(L, Refs::none, 0, true);
+namespace {
+
+Result<Value> read_unstored(lua_State* L, int index, const std::string& where, TensorRead how) {
+  ValueReader reader(L, Refs::none, 0, how);
   int top = lua_gettop(L);
   Value value;
   if (reader.read_whole(lua_absindex(L, index), value)) return value;
   lua_settop(L, top);
   return reading_error(reader, where.c_str(), 0);
+}
+
+}  // namespace
+
+Result<Value> read_snapshot(lua_State* L, int index, const std::string& where) {
+  return read_unstored(L, index, where, TensorRead::unnamed);
+}
+
+Result<Value> read_response(lua_State* L, int index, const std::string& where) {
+  return read_unstored(L, index, where, TensorRead::borrowed);
 }
 
 void push_value(lua_State* L, const Value& value) { push_any(L, context(L), value); }

@@ -166,8 +166,11 @@ class ScriptVm {
   virtual AttemptOutcome run(const AttemptRequest& request, AttemptHost& host) = 0;
   /// Runs a service's function from a fresh script state and keeps the table that it returned.
   virtual AttemptOutcome start_service(const AttemptRequest& request, AttemptHost& host) = 0;
-  /// Calls its `predict`: a table of tensors by name in, and one out.
+  /// Calls its `predict`: a table of tensors by name in, and one out. The tensors of the result may
+  /// be memory of the script: use them before the next call.
   virtual Result<Value> predict(const Value& inputs) = 0;
+  /// Frees the tensors of a service that nothing refers to.
+  virtual void collect() = 0;
   virtual void end_service() = 0;
 };
 

@@ -47,9 +47,11 @@ void push_value(lua_State* L, const Value& value);
 /// equal an input path become that file again, and each tensor's bytes are stored through the host.
 /// Handles are allowed only with `allow_refs`.
 Result<Value> read_value(lua_State* L, int index, const std::string& where, bool allow_refs);
-/// The same for a checkpoint or a response: its tensors are copies without a digest, and nothing is
+/// The same for a checkpoint: its tensors are copies without a digest, and nothing is
 /// stored.
 Result<Value> read_snapshot(lua_State* L, int index, const std::string& where);
+/// The same, but its tensors may be the script's own memory: use them before it can change.
+Result<Value> read_response(lua_State* L, int index, const std::string& where);
 // flow.null and flow.missing are the light userdata of these addresses
 extern const char kNullKey, kMissingKey;
 /// Userdata "flow.file": a File value. test_file returns null for other values.
@@ -64,9 +66,9 @@ void open_tensor(lua_State* L, int flow_table);        // flow.tensor, flow.zero
 void open_kernels(lua_State* L, int flow_table);       // flow.kernel
 void push_tensor(lua_State* L, const Tensor& tensor);  // bytes from tensor.data or the host
 bool is_tensor(lua_State* L, int index);
-/// `shared` bytes may be the tensor's own memory: use them before it can change.
-enum class TensorRead : uint8_t { shared, unnamed };
-/// Contiguous bytes in .data. The digest is set, except for `unnamed`, which copies. Throws a
+/// `shared` and `borrowed` bytes may be the tensor's own memory: use them before it can change.
+enum class TensorRead : uint8_t { shared, borrowed, unnamed };
+/// Contiguous bytes in .data. Only `shared` sets the digest. `unnamed` copies. Throws a
 /// tensors::TensorError if memory is missing.
 Tensor read_tensor(lua_State* L, int index, TensorRead how);
 /// For the restore of upvalues: bytes of a load-time tensor, and writing them back.

@@ -384,8 +384,8 @@ Tensor read_tensor(lua_State* L, int index, TensorRead how) {
   tensor.dtype = x.dtype();
   for (int dim = 0; dim < x.rank(); dim++) tensor.shape.push_back(x.size(dim));
   tensor.data =
-      with_room(L, [&] { return how == TensorRead::shared ? shared_bytes(x) : copied_bytes(x); });
-  if (how != TensorRead::unnamed) tensor.digest = sha256(*tensor.data);
+      with_room(L, [&] { return how == TensorRead::unnamed ? copied_bytes(x) : shared_bytes(x); });
+  if (how == TensorRead::shared) tensor.digest = sha256(*tensor.data);
   return tensor;
 }
 

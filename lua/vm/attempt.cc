@@ -279,9 +279,13 @@ int ScriptState::predict_body(lua_State* L) {
   lua_rawgeti(L, LUA_REGISTRYINDEX, prediction.state->service_ref_);
   push_value(L, *prediction.inputs);
   lua_call(L, 1, 1);
-  // Copies: the script may change its tensors in the next call.
-  prediction.result = read_snapshot(L, -1, "the result of predict");
+  prediction.result = read_response(L, -1, "the result of predict");
   return 0;
+}
+
+void ScriptState::collect() {
+  TensorBudget::running(L_);
+  budget_->collect();
 }
 
 Result<Value> ScriptState::predict(const Value& inputs) {

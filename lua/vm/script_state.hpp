@@ -26,6 +26,7 @@ class ScriptState {
   /// Like run, and keeps the table that the service's function returned.
   AttemptOutcome start_service(const AttemptRequest& request, AttemptHost& host);
   Result<Value> predict(const Value& inputs);
+  void collect();
   /// The last attempt may have left changes that cannot be restored.
   bool must_be_replaced() const { return must_be_replaced_; }
 

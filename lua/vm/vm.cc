@@ -304,6 +304,10 @@ class Vm : public ScriptVm {
     return state_->predict(inputs);
   }
 
+  void collect() override {
+    if (state_ != nullptr) state_->collect();
+  }
+
   void end_service() override { state_.reset(); }
 
  private:

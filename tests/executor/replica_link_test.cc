@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/base/descriptor_message.hpp"
 #include "engine/base/temporary_folder.hpp"
 #include "engine/base/unix_socket.hpp"
 #include "engine/protocol/frames.hpp"
@@ -62,6 +63,36 @@ class Peer {
     send_bytes(out);
   }
   void send_bytes(const std::string& bytes) { REQUIRE(write_fully(descriptor_, bytes)); }
+  /// Sends memory, with the descriptor unless that is negative.
+  void send_memory(uint64_t id, uint64_t size, bool is_for_outputs, int descriptor) {
+    front::FromFront message;
+    message.mutable_memory()->set_id(id);
+    message.mutable_memory()->set_size(size);
+    message.mutable_memory()->set_is_for_outputs(is_for_outputs);
+    std::string out;
+    append_frame(out, message);
+    iovec part{out.data(), out.size()};
+    msghdr header{};
+    header.msg_iov = &part;
+    header.msg_iovlen = 1;
+    DescriptorMessage attached;
+    if (descriptor >= 0) attached.attach(header, descriptor);
+    REQUIRE(::sendmsg(descriptor_, &header, 0) == static_cast<ssize_t>(out.size()));
+  }
+  void send(const FramePieces& pieces) {
+    for (const Bytes& piece : pieces) send_bytes(std::string(*piece));
+  }
+  /// The next frame, whose memory `lookup` knows.
+  OutcomeMessage receive_outcome(const MemoryLookup& lookup) {
+    uint32_t size = 0;
+    REQUIRE(read_fully(descriptor_, reinterpret_cast<char*>(&size), sizeof size));
+    auto frame = std::make_shared<std::string>(size, '\0');
+    REQUIRE(read_fully(descriptor_, frame->data(), size));
+    auto outcome = parse_outcome(frame, lookup);
+    REQUIRE(outcome.ok());
+    REQUIRE(outcome->has_value());
+    return std::move(**outcome);
+  }
   /// Answers a Join.
   front::Join accept_join(const std::string& url = "http://127.0.0.1:1") {
     front::ToFront message = receive();
@@ -85,6 +116,10 @@ class Peer {
     front::ToFront message = receive();
     REQUIRE(message.has_done());
     return message.done();
+  }
+  bool is_at_end() {
+    char byte;
+    return !read_fully(descriptor_, &byte, 1);
   }
   /// Returns when the replica has joined.
   void await_admitted() {
@@ -163,6 +198,7 @@ class Replica {
       std::lock_guard lock(mutex_);
       lines_.push_back(line);
     };
+    options.collect = [this] { collections++; };
     return options;
   }
 
@@ -175,6 +211,7 @@ class Replica {
 
  public:
   ReplicaLink link;
+  std::atomic<int> collections{0};
   front::Join renewed;  // what it joins with after a call of wake()
   ReplicaLink::Predict predict = [](const Tensors& inputs) -> Result<Tensors> {
     std::vector<float> numbers = numbers_of(*inputs.at("x").data);
@@ -346,4 +383,130 @@ TEST_CASE("a replica logs what the front says, and gives it new keys") {
   front.send_batch(1, {1});
   front.receive_done();
   CHECK(replica.lines() == std::vector<std::string>{"request failed: x"});
+}
+
+namespace {
+
+constexpr size_t kSharedSize = 16u << 20;
+
+/// Memory for inputs and outputs, as a front shares it.
+struct FrontSide {
+  std::unique_ptr<SharedMemory> in = create(), out = create();
+
+  static std::unique_ptr<SharedMemory> create() {
+    auto created = SharedMemory::create(kSharedSize);
+    REQUIRE(created.ok());
+    return std::move(*created);
+  }
+  MemoryLookup lookup(uint64_t expected) const {
+    return [this, expected](uint64_t id) -> Bytes {
+      CHECK(id == expected);
+      return {std::string_view(out->data(), out->size()), std::make_shared<int>()};
+    };
+  }
+};
+
+void send_shared(Peer& front, uint64_t batch, uint64_t id, const SharedMemory& memory,
+                 const std::vector<float>& numbers) {
+  Tensors inputs = {{"x", floats_of(numbers)}};
+  front.send(batch_frame(batch, {&inputs}, TensorMemory{id, memory.data(), memory.size()}));
+}
+
+}  // namespace
+
+TEST_CASE("a replica reads inputs from shared memory, and writes its outputs to the other one") {
+  Replica replica;
+  replica.start();
+  Peer front(replica.accept());
+  front.accept_join();
+  FrontSide memory;
+  front.send_memory(1, kSharedSize, false, memory.in->descriptor());
+  CHECK(front.receive().memory_mapped().id() == 1);
+  front.send_memory(2, kSharedSize, true, memory.out->descriptor());
+  CHECK(front.receive().memory_mapped().id() == 2);
+  uint64_t batch = 1;
+  for (size_t size : {100'000, 2'000'000}) {
+    std::vector<float> x(size);
+    std::iota(x.begin(), x.end(), 20.f);
+    send_shared(front, ++batch, 1, *memory.in, x);
+    front::ToFront released = front.receive();
+    REQUIRE(released.memory_released().ids_size() == 1);
+    CHECK(released.memory_released().ids(0) == 1);
+    OutcomeMessage outcome = front.receive_outcome(memory.lookup(2));
+    CHECK(outcome.id == batch);
+    for (float& number : x) number *= 2;
+    CHECK(numbers_of(*outcome.outputs->at("y").data) == x);
+    front::FromFront returned;
+    returned.mutable_memory_released()->add_ids(2);
+    front.send(returned);
+  }
+  // Small outputs are in the frame, and so are large ones while the front has the memory.
+  front.send_batch(9, {1});
+  CHECK(front.receive_done().outputs(0).data().size() == 4);
+  CHECK(replica.collections == 0);
+}
+
+TEST_CASE("inputs that predict keeps stay what they were when the front uses the memory again") {
+  Replica replica;
+  std::vector<Tensors> kept;
+  replica.predict = [&](const Tensors& inputs) -> Result<Tensors> {
+    kept.push_back(inputs);
+    return Tensors{{"y", floats_of({1})}};
+  };
+  replica.start();
+  Peer front(replica.accept());
+  front.accept_join();
+  std::vector<FrontSide> memories(2);
+  for (uint64_t id : {1, 2}) {
+    front.send_memory(id, kSharedSize, false, memories[id - 1].in->descriptor());
+    front.receive();
+  }
+  const size_t count = FrontMemory::kLentBytesMin / sizeof(float);
+  for (uint64_t id : {1, 2}) {
+    send_shared(front, id, id, *memories[id - 1].in,
+                std::vector<float>(count, static_cast<float>(id)));
+    CHECK(front.receive_done().id() == id);
+  }
+  CHECK(front.receive().memory_released().ids_size() == 2);
+  CHECK(replica.collections == 1);
+  send_shared(front, 3, 1, *memories[0].in, std::vector<float>(count, 3));
+  CHECK(front.receive_done().id() == 3);
+  replica.link.leave(0);
+  CHECK(replica.wait_ended().ok());
+  REQUIRE(kept.size() == 3);
+  for (size_t i = 0; i < 3; i++)
+    CHECK(numbers_of(*kept[i].at("x").data) ==
+          std::vector<float>(count, static_cast<float>(i + 1)));
+}
+
+TEST_CASE("a replica serves on if memory comes without a descriptor, or with another one") {
+  Replica replica;
+  replica.start();
+  Peer front(replica.accept());
+  front.accept_join();
+  FrontSide memory;
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  front.send_memory(1, kSharedSize, false, -1);
+  front.send_memory(2, kSharedSize, false, ends[0]);
+  front.send_memory(3, kSharedSize - 1, true, memory.out->descriptor());
+  front.send_memory(4, kSharedSize, true, memory.out->descriptor());
+  CHECK(front.receive().memory_mapped().id() == 4);
+  for (int end : ends) ::close(end);
+  front.send_batch(1, {4});
+  CHECK(numbers_of(front.receive_done().outputs(0).data()) == std::vector<float>{8});
+}
+
+TEST_CASE("a front that refers to memory that the replica does not have is left") {
+  Replica replica;
+  replica.start();
+  FrontSide memory;
+  {
+    Peer front(replica.accept());
+    front.accept_join();
+    send_shared(front, 1, 7, *memory.in, {1});
+    CHECK(front.is_at_end());
+  }
+  Peer next(replica.accept());
+  next.await_admitted();
 }

@@ -37,14 +37,30 @@ Bytes message_of(const FramePieces& pieces) {
   return std::make_shared<const std::string>(all.substr(sizeof size));
 }
 
+/// Shared memory 1: what is within it is readable, and no other byte is.
+Bytes shared_bytes(uint64_t id) {
+  static const auto shared = std::make_shared<const std::string>(4096, 's');
+  return id == 1 ? Bytes(shared) : Bytes();
+}
+
+void check_batch(const BatchMessage& batch) {
+  auto again = parse_batch(message_of(batch_frame(batch.id, {&batch.inputs})));
+  FLOW_CHECK(again.ok() && again->has_value() && (*again)->id == batch.id);
+  FLOW_CHECK(equal_tensors((*again)->inputs, batch.inputs));
+  std::string memory(memory_bytes({&batch.inputs}), '\0');
+  auto placed = parse_batch(
+      message_of(
+          batch_frame(batch.id, {&batch.inputs}, TensorMemory{2, memory.data(), memory.size()})),
+      [&](uint64_t id) { return id == 2 ? Bytes(memory, std::make_shared<int>()) : Bytes(); });
+  FLOW_CHECK(placed.ok() && placed->has_value());
+  FLOW_CHECK(equal_tensors((*placed)->inputs, batch.inputs));
+}
+
 void check_frames(const std::string& bytes) {
   Bytes frame = std::make_shared<const std::string>(bytes);
-  if (auto batch = parse_batch(frame); batch.ok() && batch->has_value()) {
-    auto again = parse_batch(message_of(batch_frame((*batch)->id, {&(*batch)->inputs})));
-    FLOW_CHECK(again.ok() && again->has_value() && (*again)->id == (*batch)->id);
-    FLOW_CHECK(equal_tensors((*again)->inputs, (*batch)->inputs));
-  }
-  if (auto outcome = parse_outcome(frame); outcome.ok() && outcome->has_value()) {
+  if (auto batch = parse_batch(frame, shared_bytes); batch.ok() && batch->has_value())
+    check_batch(**batch);
+  if (auto outcome = parse_outcome(frame, shared_bytes); outcome.ok() && outcome->has_value()) {
     const Result<Tensors>& outputs = (*outcome)->outputs;
     auto again = parse_outcome(message_of(outcome_frame((*outcome)->id, outputs)));
     FLOW_CHECK(again.ok() && again->has_value() && (*again)->id == (*outcome)->id);

@@ -7,6 +7,7 @@
 #include "engine/base/file_descriptor.hpp"
 #include "engine/base/temporary_folder.hpp"
 #include "engine/plan/plan.hpp"
+#include "engine/serve/memory/front_memory.hpp"
 #include "socket_peer.hpp"
 
 using namespace flow;
@@ -308,4 +309,276 @@ TEST_CASE("a replica that ends with half of an answer gives its requests back") 
   join_at(two);
   answer_batch(two);
   CHECK(first_number(client.read()) == 2);
+}
+
+namespace {
+
+constexpr size_t kLargeFloats = 1 << 20;  // of a request, which have 4 MiB
+
+std::string binary_request(const std::vector<float>& numbers) {
+  const std::string json = R"({"inputs":[{"name":"x","shape":[1,)" +
+                           std::to_string(numbers.size()) +
+                           R"(],"datatype":"FP32","parameters":{"binary_data_size":)" +
+                           std::to_string(numbers.size() * sizeof(float)) +
+                           R"(}}],"parameters":{"binary_data_output":true}})";
+  std::string body = json;
+  body.append(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(float));
+  return post_text(kInfer, body,
+                   "Inference-Header-Content-Length: " + std::to_string(json.size()) + "\r\n");
+}
+
+std::vector<float> counting(size_t count, float first) {
+  std::vector<float> numbers(count);
+  for (size_t i = 0; i < count; i++) numbers[i] = first + static_cast<float>(i % 500);
+  return numbers;
+}
+
+/// Checks that an answer has each number plus one.
+void check_added(const Reply& reply, std::vector<float> numbers) {
+  REQUIRE(reply.status == 200);
+  for (float& number : numbers) number++;
+  size_t size = numbers.size() * sizeof(float);
+  REQUIRE(reply.body.size() > size);
+  CHECK(std::memcmp(reply.body.data() + reply.body.size() - size, numbers.data(), size) == 0);
+}
+
+/// A replica that shares memory with its front, as the executor's does.
+class SharingPeer {
+ public:
+  explicit SharingPeer(const std::string& path) : socket(path) {
+    REQUIRE(socket.join("r1", "adder", true));
+    front::FromFront answer = socket.read();
+    REQUIRE(answer.has_admitted());
+    port = port_of(answer.admitted().url());
+  }
+  /// The next batch, after what the front says of memory. `memory` is the one that the batch is in;
+  /// 0: its frame.
+  BatchMessage next(uint64_t& used) {
+    while (true) {
+      Bytes frame = socket.read_frame();
+      REQUIRE_FALSE(frame == nullptr);
+      used = 0;
+      auto batch = parse_batch(frame, [&](uint64_t id) {
+        used = id;
+        return memory.inputs(id);
+      });
+      REQUIRE(batch.ok());
+      if (batch->has_value()) return std::move(**batch);
+      front::FromFront message;
+      REQUIRE(message.ParseFromArray(frame->data(), static_cast<int>(frame->size())));
+      for (uint64_t id : message.memory_released().ids()) CHECK(memory.return_outputs(id));
+      if (message.has_memory()) map(message.memory());
+    }
+  }
+  /// Answers it, and returns the memory that the outputs are in.
+  uint64_t answer(BatchMessage batch) {
+    Result<Tensors> outputs = add_one(batch.inputs);
+    batch.inputs.clear();
+    uint64_t bytes = memory_bytes({&*outputs});
+    auto place = bytes >= kSharedBytesMin ? memory.take_outputs(bytes) : std::nullopt;
+    front::ToFront released;
+    for (uint64_t id : memory.take_released()) released.mutable_memory_released()->add_ids(id);
+    if (released.has_memory_released()) REQUIRE(socket.send(released));
+    REQUIRE(socket.send(outcome_frame(batch.id, outputs, place)));
+    return place ? place->id : 0;
+  }
+
+  SocketPeer socket;
+  FrontMemory memory;
+  int port = 0;
+  bool maps = true;
+
+ private:
+  void map(const front::Memory& from) {
+    int descriptor = socket.take_descriptor();
+    REQUIRE(descriptor >= 0);
+    REQUIRE(memory.add(from.id(), from.size(), from.is_for_outputs(), from.replaces(), descriptor)
+                .ok());
+    if (!maps) return;
+    front::ToFront message;
+    message.mutable_memory_mapped()->set_id(from.id());
+    REQUIRE(socket.send(message));
+  }
+};
+
+}  // namespace
+
+TEST_CASE(
+    "large tensors go through memory that the replica shares, small ones through its socket") {
+  SocketFront front;
+  SharingPeer replica(front.path);
+  Client client(replica.port);
+  uint64_t in = 0, out = 0;
+  for (int round = 0; round < 20; round++) {
+    // The sizes change, and the largest grows.
+    size_t count = kLargeFloats / 8 * static_cast<size_t>(1 + round % 4 + round / 10 * 5);
+    std::vector<float> numbers = counting(count, static_cast<float>(round));
+    client.send(binary_request(numbers));
+    BatchMessage batch = replica.next(in);
+    CHECK(batch.inputs.at("x").data->size() == count * sizeof(float));
+    out = replica.answer(std::move(batch));
+    check_added(client.read(), numbers);
+  }
+  CHECK(in > 0);
+  CHECK(out > 0);
+  client.send(binary_request({1}));
+  BatchMessage small = replica.next(in);
+  CHECK(in == 0);
+  CHECK(replica.answer(std::move(small)) == 0);
+  check_added(client.read(), {1});
+  CHECK(front.logged().empty());
+}
+
+TEST_CASE("requests are joined in shared memory, and each gets its rows") {
+  SocketFront front;
+  SharingPeer replica(front.path);
+  std::vector<std::vector<float>> numbers;
+  std::list<Client> clients;
+  for (int i = 0; i < 3; i++) {
+    clients.emplace_back(replica.port);
+    numbers.push_back(counting(kLargeFloats / 4, static_cast<float>(1000 * i)));
+  }
+  uint64_t in = 0;
+  bool is_shared = false;
+  for (int round = 0; round < 6; round++) {
+    auto client = clients.begin();
+    client->send(binary_request(numbers[0]));
+    BatchMessage batch = replica.next(in);
+    for (size_t i = 1; i < 3; i++) (++client)->send(binary_request(numbers[i]));
+    auto queued = [&] {
+      return request(replica.port, "GET", "/metrics")
+                 .body.find("queue_length{model=\"adder\",version=\"r1\"} 2") != std::string::npos;
+    };
+    while (!queued()) std::this_thread::yield();
+    replica.answer(std::move(batch));
+    batch = replica.next(in);
+    CHECK(rows_of(batch.inputs) == 2);
+    is_shared = is_shared || in > 0;
+    replica.answer(std::move(batch));
+    client = clients.begin();
+    for (size_t i = 0; i < 3; i++) check_added(client++->read(), numbers[i]);
+  }
+  CHECK(is_shared);
+}
+
+TEST_CASE("a front shares nothing with a replica that does not answer, as one behind a relay") {
+  SocketFront front;
+  SharingPeer replica(front.path);
+  replica.maps = false;
+  Client client(replica.port);
+  std::vector<float> numbers = counting(kLargeFloats, 0);
+  for (int round = 0; round < 4; round++) {
+    uint64_t in = 0;
+    client.send(binary_request(numbers));
+    BatchMessage batch = replica.next(in);
+    CHECK(in == 0);
+    REQUIRE(replica.socket.send(outcome_frame(batch.id, add_one(batch.inputs))));
+    check_added(client.read(), numbers);
+  }
+}
+
+TEST_CASE("a client that reads slowly keeps the outputs, and the others are answered") {
+  SocketFront front;
+  SharingPeer replica(front.path);
+  std::vector<float> numbers = counting(4 * kLargeFloats, 0);
+  std::list<Client> slow;
+  uint64_t in = 0;
+  for (int i = 0; i < 8; i++) {
+    slow.emplace_back(replica.port).send(binary_request(numbers));
+    replica.answer(replica.next(in));
+  }
+  Client client(replica.port);
+  client.send(binary_request({5}));
+  replica.answer(replica.next(in));
+  check_added(client.read(), {5});
+  for (Client& each : slow) check_added(each.read(), numbers);
+}
+
+TEST_CASE("a replica that says what is not so of shared memory is disconnected") {
+  SocketFront front;
+  std::vector<float> numbers = counting(kLargeFloats, 0);
+  size_t lines = 0;
+  enum Fault {
+    unknown_memory,
+    inputs_memory,
+    beyond,
+    unknown_released,
+    released_twice,
+    mapped_twice
+  };
+  for (int fault = unknown_memory; fault <= mapped_twice; fault++) {
+    SharingPeer replica(front.path);
+    std::list<Client> clients;
+    uint64_t in = 0, out = 0;
+    for (int i = 0; i < 8 && (in == 0 || out == 0); i++) {
+      Client& client = clients.emplace_back(replica.port);
+      client.send(binary_request(numbers));
+      out = replica.answer(replica.next(in));
+      check_added(client.read(), numbers);
+    }
+    REQUIRE(in > 0);
+    REQUIRE(out > 0);
+    Client client(replica.port);
+    client.send(binary_request(numbers));
+    BatchMessage batch = replica.next(in);
+    front::ToFront message;
+    switch (fault) {
+      case unknown_memory:
+      case inputs_memory:
+        message.mutable_done()->set_id(batch.id);
+        message.mutable_done()->set_memory(fault == inputs_memory ? in : 99);
+        break;
+      case beyond: {
+        Result<Tensors> outputs = add_one(batch.inputs);
+        std::string larger(64u << 20, '\0');  // than what the front has
+        auto taken = replica.memory.take_outputs(1000);
+        REQUIRE(taken);
+        Tensors large;
+        Tensor& tensor = large["x"];
+        tensor.dtype = DType::u8;
+        tensor.shape = {1, static_cast<int64_t>(larger.size())};
+        tensor.data = std::make_shared<const std::string>(larger);
+        REQUIRE(replica.socket.send(
+            outcome_frame(batch.id, large, TensorMemory{taken->id, larger.data(), larger.size()})));
+        break;
+      }
+      case unknown_released:
+        message.mutable_memory_released()->add_ids(99);
+        break;
+      case released_twice:
+        message.mutable_memory_released()->add_ids(in);
+        message.mutable_memory_released()->add_ids(in);
+        break;
+      default:
+        message.mutable_memory_mapped()->set_id(in);
+    }
+    if (fault != beyond) REQUIRE(replica.socket.send(message));
+    CHECK(replica.socket.is_at_end());
+    while (front.logged().size() == lines) std::this_thread::yield();
+    CHECK_THAT(front.logged().back(), Contains("has ended: "));
+    lines = front.logged().size();
+    // The request runs again on the next replica.
+    SharingPeer next(front.path);
+    next.answer(next.next(in));
+    check_added(client.read(), numbers);
+    next.socket.close();
+    front.wait_peers(0);
+  }
+}
+
+TEST_CASE("a replica that dies while the front sends its outputs harms no answer") {
+  SocketFront front;
+  std::optional<SharingPeer> replica(std::in_place, front.path);
+  std::vector<float> numbers = counting(4 * kLargeFloats, 0);
+  Client client(replica->port);
+  uint64_t in = 0, out = 0;
+  for (int i = 0; i < 8 && out == 0; i++) {
+    client.send(binary_request(numbers));
+    out = replica->answer(replica->next(in));
+    if (out == 0) check_added(client.read(), numbers);
+  }
+  REQUIRE(out > 0);
+  replica.reset();
+  front.wait_peers(0);
+  check_added(client.read(), numbers);
 }

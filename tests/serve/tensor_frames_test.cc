@@ -110,6 +110,84 @@ TEST_CASE("large tensors are sent from their own memory") {
       pieces, [&](const Bytes& piece) { return piece->data() == inputs.at("x").data->data(); }));
 }
 
+TEST_CASE("tensors in shared memory are read as they were written, of every type and size") {
+  Tensors first, second;
+  int64_t extent = 0;
+  for (DType type : {DType::f64, DType::f32, DType::i64, DType::i32, DType::u8, DType::boolean,
+                     DType::f16, DType::bf16}) {
+    std::string name(dtype_name(type));
+    first.emplace(name, tensor_of(type, {2, extent, 3}, 'a'));
+    second.emplace(name, tensor_of(type, {3, extent, 3}, 'b'));
+    extent = extent * 3 + 1;
+  }
+  Tensors scalar = {{"x", tensor_of(DType::f32, {}, 'c')}};
+  for (const std::vector<const Tensors*>& parts :
+       {std::vector<const Tensors*>{&first}, {&first, &second, &first}, {&scalar}}) {
+    std::string memory(memory_bytes(parts), '?');
+    TensorMemory place{.id = 9, .data = memory.data(), .size = memory.size()};
+    auto lookup = [&](uint64_t id) -> Bytes {
+      return id == 9 ? Bytes(memory, std::make_shared<int>()) : Bytes();
+    };
+    Bytes frame = message_of_pieces(batch_frame(77, parts, place));
+    CHECK(frame->size() < 1000);
+    Tensors joined = join_rows(parts);
+    auto read = parse_batch(frame, lookup);
+    REQUIRE(read.ok());
+    REQUIRE(read->has_value());
+    check_equal((*read)->inputs, joined);
+    for (const auto& [name, tensor] : (*read)->inputs)
+      CHECK((tensor.data->data() - memory.data()) % 64 == 0);
+    front::FromFront message;
+    REQUIRE(message.ParseFromArray(frame->data(), static_cast<int>(frame->size())));
+    CHECK(message.batch().memory() == 9);
+    CHECK(message.batch().inputs(0).is_shared());
+    CHECK(message.batch().inputs(0).data().empty());
+    CHECK_FALSE(parse_batch(frame).ok());  // there is no memory
+
+    memory.assign(memory.size(), '?');
+    auto outcome = parse_outcome(message_of_pieces(outcome_frame(1, joined, place)), lookup);
+    REQUIRE(outcome.ok());
+    REQUIRE(outcome->has_value());
+    check_equal(*(*outcome)->outputs, joined);
+  }
+}
+
+TEST_CASE("a tensor that is not within the shared memory is an error") {
+  const std::string memory(1000, 'm');
+  auto fault = [&](uint64_t id, uint64_t offset, uint64_t size, int64_t extent) -> std::string {
+    front::ToFront message;
+    message.mutable_done()->set_memory(id);
+    front::Tensor& tensor = *message.mutable_done()->add_outputs();
+    tensor.set_name("y");
+    tensor.set_dtype("u8");
+    tensor.add_shape(extent);
+    tensor.set_offset(offset);
+    tensor.set_size(size);
+    tensor.set_is_shared(true);
+    // The id of the memory comes first, which is not the order of protobuf.
+    std::string done = message.done().SerializeAsString();
+    std::string head = {'\x28', static_cast<char>(id)};
+    front::ToFront whole;
+    whole.mutable_done();
+    std::string text = {'\x12', static_cast<char>(done.size() + head.size())};
+    auto read = parse_outcome(
+        std::make_shared<const std::string>(text + head + done), [&](uint64_t asked) -> Bytes {
+          return asked == 3 ? Bytes(memory, std::make_shared<int>()) : Bytes();
+        });
+    return read.ok() ? "" : read.error().message;
+  };
+  CHECK(fault(3, 0, 1000, 1000).empty());
+  CHECK(fault(3, 1000, 0, 0).empty());
+  CHECK_THAT(fault(4, 0, 1000, 1000), Contains("may not use"));
+  CHECK_THAT(fault(3, 1, 1000, 1000), Contains("not within"));
+  CHECK_THAT(fault(3, 1001, 0, 0), Contains("not within"));
+  CHECK_THAT(fault(3, UINT64_MAX, 1, 1), Contains("not within"));
+  CHECK_THAT(fault(3, 2, UINT64_MAX, 1), Contains("not within"));
+  CHECK_THAT(fault(3, UINT64_MAX - 9, 10, 10), Contains("not within"));
+  CHECK_THAT(fault(3, 0, 10, 11), Contains("size"));
+  CHECK_THAT(fault(3, 0, 10, -1), Contains("size"));
+}
+
 TEST_CASE("an outcome is written as protobuf reads it, and read as it was written") {
   Tensors outputs = {{"y", tensor_of(DType::i64, {3}, 'a')}, {"", tensor_of(DType::f64, {}, 'b')}};
   auto read = parse_outcome(message_of_pieces(outcome_frame(1u << 30, outputs)));

@@ -205,11 +205,14 @@ void HttpConnection::respond(HttpResponse response) {
   events_.reset();
   closes_ = closes_ || shared_.is_draining;
   std::string head = response_head(response, closes_);
-  if (is_head_) response.body.clear();
-  response_bytes_ = head.size() + response.body.size();
+  if (is_head_) {
+    response.body.clear();
+    response.parts.clear();
+  }
+  response_bytes_ = head.size() + response.body_bytes();
   hold(response_bytes_);  // the request's body is gone
   shared_.table.enter(entry_, Phase::writing);
-  send(std::move(head), std::move(response.body));
+  send(std::move(head), std::move(response.body), std::move(response.parts));
 }
 
 // ---- Answering in parts
@@ -335,14 +338,17 @@ void HttpConnection::report_left() {
 
 // ---- Sending
 
-void HttpConnection::send(std::string head, std::string body) {
+void HttpConnection::send(std::string head, std::string body, std::vector<Bytes> parts) {
   if (tls_) {
     std::string wire;
-    if (!tls_->is_open() || !tls_->send(head, wire) || !tls_->send(body, wire)) return close();
+    bool is_sent = tls_->is_open() && tls_->send(head, wire) && tls_->send(body, wire);
+    for (const Bytes& part : parts) is_sent = is_sent && tls_->send(*part, wire);
+    if (!is_sent) return close();
     outgoing_.push(std::move(wire));
   } else {
     outgoing_.push(std::move(head));
     outgoing_.push(std::move(body));
+    for (Bytes& part : parts) outgoing_.push(std::move(part));
   }
   flush();
 }

@@ -102,7 +102,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void dispatch();
   void reject_busy();
 
-  void send(std::string head, std::string body);
+  void send(std::string head, std::string body, std::vector<Bytes> parts = {});
   void flush();
   void push(std::string bytes);
   void begin_writing();

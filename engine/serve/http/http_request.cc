@@ -23,6 +23,7 @@ using boost::beast::error_code;
 
 constexpr size_t kEmptyLinesMax = 8;     // before a request
 constexpr size_t kBodyStep = 64 * 1024;  // bytes that may be reserved before they arrive
+constexpr size_t kBodyDoubledMax = 1024 * 1024;
 
 bool is_graphic(char c) { return c > ' ' && c < 127; }
 
@@ -38,12 +39,15 @@ HttpError broken_line_end() { return {400, "lines end with CR LF"}; }
 
 HttpError broken_chunks() { return {400, "the chunks of the body are broken"}; }
 
-/// The announced length alone allocates little. The capacity doubles, and ends at the length.
+/// The announced length alone allocates little. The capacity doubles, and ends at the length. That
+/// of a large body does not double: each time costs a copy, and memory that is not written to yet
+/// costs nothing.
 void reserve(std::string& body, size_t needed, uint64_t length) {
   if (needed <= body.capacity()) return;
   size_t capacity = length;
-  while (capacity / 2 >= std::max(needed, kBodyStep)) capacity -= capacity / 2;
-  body.reserve(capacity);
+  while (needed < kBodyDoubledMax && capacity / 2 >= std::max(needed, kBodyStep))
+    capacity -= capacity / 2;
+  body.reserve(capacity + kBodyPadding);
 }
 
 /// One request. Beast calls its functions on_…; the first error stops it.
@@ -229,7 +233,9 @@ class HttpRequestReader::Impl {
   uint64_t body_arrived() { return state_ == State::body ? parser_->request().body.size() : 0; }
 
   uint64_t body_capacity() {
-    return state_ == State::body ? parser_->request().body.capacity() : 0;
+    if (state_ != State::body) return 0;
+    const std::string& body = parser_->request().body;
+    return std::min(body.capacity(), std::max(2 * body.size(), kBodyStep));
   }
 
   const HttpError& error() const {

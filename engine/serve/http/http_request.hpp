@@ -15,6 +15,9 @@ namespace flow {
 constexpr size_t kHeadBytesMax = 16 * 1024;
 constexpr size_t kTargetBytesMax = 4 * 1024;
 constexpr std::string_view kAnyMethod = "*";
+/// The capacity of a body whose length was announced exceeds its size by this, for parsers that
+/// read beyond the end.
+constexpr size_t kBodyPadding = 64;
 
 /// Why a request is rejected. Its connection is closed after the response.
 struct HttpError {
@@ -93,7 +96,7 @@ class HttpRequestReader {
   uint64_t body_bytes() const;
   /// How much of the body has arrived, in bytes, for state body.
   uint64_t body_arrived() const;
-  /// The memory that the body takes so far, in bytes, for state body.
+  /// The memory that the body takes so far or soon, in bytes, for state body.
   uint64_t body_capacity() const;
   /// For state failed.
   const HttpError& error() const;

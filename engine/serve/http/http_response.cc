@@ -107,12 +107,18 @@ HttpResponse busy_response(int status, std::string_view message) {
   return response;
 }
 
+uint64_t HttpResponse::body_bytes() const {
+  uint64_t bytes = body.size();
+  for (const Bytes& part : parts) bytes += part->size();
+  return bytes;
+}
+
 std::string response_head(const HttpResponse& response, bool closes) {
   std::string head;
   fmt::format_to(std::back_inserter(head),
                  "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\n{}{}\r\n",
                  response.status, reason_of(response.status), response.content_type,
-                 response.body.size(), response.fields, closes ? "Connection: close\r\n" : "");
+                 response.body_bytes(), response.fields, closes ? "Connection: close\r\n" : "");
   return head;
 }
 

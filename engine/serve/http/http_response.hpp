@@ -4,14 +4,20 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "flow/bytes.hpp"
 
 namespace flow {
 
 struct HttpResponse {
   int status = 200;
-  std::string body;
+  std::string body;  // its begin, if there are `parts`
   std::string content_type = "application/json";
-  std::string fields = {};  // further header lines, each with CR LF at its end
+  std::string fields = {};        // further header lines, each with CR LF at its end
+  std::vector<Bytes> parts = {};  // the rest of the body, sent from its own memory
+
+  uint64_t body_bytes() const;
 };
 
 /// The head of a response whose body follows in parts.

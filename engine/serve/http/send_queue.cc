@@ -13,15 +13,24 @@ namespace flow {
 void SendQueue::push(std::string bytes) {
   if (bytes.empty()) return;
   bytes_ += bytes.size();
-  parts_.push_back(std::move(bytes));
+  parts_.push_back({.text = std::move(bytes), .bytes = {}});
+}
+
+void SendQueue::push(Bytes bytes) {
+  if (bytes->empty()) return;
+  bytes_ += bytes->size();
+  parts_.push_back({.text = {}, .bytes = std::move(bytes)});
 }
 
 SendQueue::Outcome SendQueue::send(int socket) {
   while (!parts_.empty()) {
     std::array<iovec, 4> parts;
     size_t count = std::min(parts_.size(), parts.size());
-    for (size_t i = 0; i < count; i++) parts[i] = {parts_[i].data(), parts_[i].size()};
-    parts[0] = {parts_[0].data() + sent_, parts_[0].size() - sent_};
+    for (size_t i = 0; i < count; i++) {
+      std::string_view part = parts_[i].view();
+      if (i == 0) part.remove_prefix(sent_);
+      parts[i] = {const_cast<char*>(part.data()), part.size()};
+    }
     msghdr message{};
     message.msg_iov = parts.data();
     message.msg_iovlen = count;
@@ -38,8 +47,8 @@ SendQueue::Outcome SendQueue::send(int socket) {
 void SendQueue::remove(size_t size) {
   bytes_ -= size;
   sent_ += size;
-  while (!parts_.empty() && sent_ >= parts_.front().size()) {
-    sent_ -= parts_.front().size();
+  while (!parts_.empty() && sent_ >= parts_.front().view().size()) {
+    sent_ -= parts_.front().view().size();
     parts_.pop_front();
   }
 }

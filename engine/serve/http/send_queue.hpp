@@ -4,6 +4,8 @@
 #include <deque>
 #include <string>
 
+#include "flow/bytes.hpp"
+
 namespace flow {
 
 class SendQueue {
@@ -11,6 +13,7 @@ class SendQueue {
   enum class Outcome { all_sent, blocked, failed };
 
   void push(std::string bytes);
+  void push(Bytes bytes);
   /// Sends as much as the socket takes.
   Outcome send(int socket);
   bool is_empty() const { return parts_.empty(); }
@@ -20,8 +23,14 @@ class SendQueue {
  private:
   void remove(size_t size);
 
-  std::deque<std::string> parts_;  // none is empty
-  size_t sent_ = 0;                // of the first part
+  struct Part {
+    std::string text;
+    Bytes bytes;  // instead of the text
+    std::string_view view() const { return bytes == nullptr ? std::string_view(text) : *bytes; }
+  };
+
+  std::deque<Part> parts_;  // none is empty
+  size_t sent_ = 0;         // of the first part
   uint64_t bytes_ = 0;
 };
 
