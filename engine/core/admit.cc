@@ -3,6 +3,7 @@
 #include "engine/core/gpu_faults.hpp"
 #include "engine/core/graph.hpp"
 #include "engine/core/mutants.hpp"
+#include "engine/core/scaling.hpp"
 #include "engine/core/workers.hpp"
 #include "engine/plan/tag.hpp"
 
@@ -141,7 +142,10 @@ struct AdmissionCheck {
   bool operator()(const TrafficMeasured& e) const {
     return is_at(e.run, e.step, RolloverPhase::measuring);
   }
-  bool operator()(const ReplicasScaled&) const { return false; }
+  bool operator()(const ReplicasScaled& e) const {
+    const Run* run = find_run(state, e.run);
+    return run != nullptr && may_scale(state, *run, e.unit, e.replicas);
+  }
   bool operator()(const GateCalled&) const { return false; }
   bool operator()(const GateAnswered&) const { return false; }
   bool operator()(const WhenResolved& e) const {

@@ -5,6 +5,7 @@
 #include "engine/core/gangs.hpp"
 #include "engine/core/gpu_faults.hpp"
 #include "engine/core/retry.hpp"
+#include "engine/core/scaling.hpp"
 #include "engine/core/transition.hpp"
 #include "engine/core/workers.hpp"
 
@@ -67,10 +68,10 @@ void Transition::on(const InputsResolved& event) {
     if (event.fragment) return append_calls(r, event.unit, event.fragment, event.fragment_digest);
     return succeed(r, event.unit, event.result);
   }
-  if (r.stopping) return to_parked(r, event.unit);
+  if (r.stopping || is_spare(r, event.unit)) return to_parked(r, event.unit);
   const TaskDef& def = *def_of(r, event.unit);
   std::string reason = unsatisfiable_reason(state_, def, def.resources);
-  if (!reason.empty()) {
+  if (!reason.empty() && !is_further_replica(r, event.unit)) {
     reason = "`" + shown_name(r, event.unit) + "` " + reason;
     return fail(r, event.unit, {Cause::user_error, std::move(reason), "", 0});
   }
@@ -388,15 +389,17 @@ void Transition::end_service(Run& run, UnitId unit) {
 
 void Transition::retry_or_fail(Run& run, UnitId unit, const Failure& failure,
                                const Ending& ending) {
-  if (failure.cause == Cause::stopped && !is_winding_down(run)) return to_ready(run, unit);
-  if (run.cancelling || failure.cause == Cause::cancelled || failure.cause == Cause::stopped) {
+  bool was_stopped = failure.cause == Cause::stopped || is_spare(run, unit);
+  if (was_stopped && !is_winding_down(run)) return to_ready(run, unit);
+  if (run.cancelling || failure.cause == Cause::cancelled || was_stopped) {
     auto detail = copy_of(run.units[unit]);
     detail->failure = failure;
     detail->failure.cause = Cause::cancelled;
     return end(run, unit, UnitStatus::cancelled, std::move(detail));
   }
   const auto& before = run.units[unit].detail;
-  bool has_served = before && (before->was_ready || before->restarts > 0);
+  bool has_served =
+      (before && (before->was_ready || before->restarts > 0)) || is_further_replica(run, unit);
   if (has_served && state_.restarts_services) return restart_service(run, unit, failure, ending);
   const RetryPolicy& policy = def_of(run, unit)->retry;
   auto detail = copy_of(run.units[unit]);

@@ -4,6 +4,7 @@
 
 #include "engine/core/gangs.hpp"
 #include "engine/core/retry.hpp"
+#include "engine/core/scaling.hpp"
 #include "engine/core/transition.hpp"
 
 namespace flow::core {
@@ -114,7 +115,7 @@ void Transition::end_gpu_holders(WorkerId at, const Gpu& gpu, const std::string&
 // A service that was ready does not fail its run: it waits for a GPU to be found again.
 bool Transition::is_unschedulable(const Run& run, UnitId unit) const {
   const Unit& u = run.units[unit];
-  bool has_served = u.detail && u.detail->restarts > 0;
+  bool has_served = (u.detail && u.detail->restarts > 0) || is_further_replica(run, unit);
   return !has_served && !failed_gpu_unsatisfiable_reason(state_, run, unit).empty();
 }
 

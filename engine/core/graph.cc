@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "engine/core/scaling.hpp"
 #include "engine/plan/values.hpp"
 #include "flow/tags.hpp"
 
@@ -70,11 +71,12 @@ bool has_literal_items(const TaskNode& node) {
 
 namespace {
 
-/// Of a service with more than one; else 0.
+/// The replicas of a service that has, or may have, more than one; else 0.
 uint32_t replicas_of(const Plan& plan, const TaskNode& node) {
   if (node.kind != NodeKind::task) return 0;
   const TaskDef& def = plan.defs[node.def];
-  return def.kind == TaskKind::service && def.service.replicas > 1 ? def.service.replicas : 0;
+  uint32_t replicas = std::max(def.service.replicas, def.service.scaling.max);
+  return def.kind == TaskKind::service && replicas > 1 ? replicas : 0;
 }
 
 }  // namespace
@@ -294,7 +296,7 @@ bool is_service(const Run& run, UnitId unit) {
 
 bool is_counted(const Run& run, UnitId unit) {
   const Unit& u = run.units[unit];
-  if (u.dropped) return false;
+  if (u.dropped || is_spare(run, unit)) return false;
   const TaskNode& node = run.node(u.node);
   if (node.kind == NodeKind::when) return false;
   if (u.instance >= 0 || !u.expanded) return true;

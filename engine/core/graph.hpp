@@ -36,8 +36,8 @@ bool is_dead(const Run& run, UnitId unit, const Edge& edge);
 
 /// Whether the node is a map over a list in the script. Its instances are units from the start.
 bool has_literal_items(const TaskNode& node);
-/// The number of instances that are units from the start: of such a map, or the replicas of a
-/// service with more than one. 0 for other nodes.
+/// The number of instances that are units from the start: of such a map, or the replicas that a
+/// service has at most, if these may be more than one. 0 for other nodes.
 size_t instances_from_start(const Plan& plan, const TaskNode& node);
 bool is_map_unit(const Run& run, UnitId unit);         // the map's own, not an instance
 bool may_have_instances(const Run& run, UnitId unit);  // of a map or a replicated service

@@ -7,6 +7,7 @@
 #include "engine/core/gangs.hpp"
 #include "engine/core/graph.hpp"
 #include "engine/core/rollover.hpp"
+#include "engine/core/scaling.hpp"
 
 namespace flow::core {
 
@@ -110,11 +111,25 @@ class InvariantChecker {
     const std::vector<UnitId>& replicas = instances_of(run, unit);
     expect(u.attempts == 0 && (u.phase == Phase::instances || u.phase == Phase::done), place,
            "runs beside its replicas");
-    expect(replicas.size() == def_of(run, unit)->service.replicas, place,
-           "has more or fewer replicas than it asks for");
+    const ServiceSpec& service = def_of(run, unit)->service;
+    uint32_t in_use = replicas_in_use(run, unit),
+             most = std::max(service.replicas, service.scaling.max);
+    expect(replicas.size() == most, place, "has more or fewer replicas than it asks for");
+    expect(in_use >= service.replicas && in_use <= most, place,
+           "uses more or fewer replicas than its limits permit");
+    for (UnitId replica : replicas) check_spare(run, replica);
     bool is_any_up =
         std::ranges::any_of(replicas, [&](UnitId replica) { return is_up(run.units[replica]); });
     expect(u.satisfied || !is_any_up, place, "a replica is ready, and its dependents wait");
+  }
+
+  void check_spare(const Run& run, UnitId replica) {
+    if (!is_spare(run, replica)) return;
+    Phase phase = run.units[replica].phase;
+    bool is_at_rest =
+        phase == Phase::parked || phase == Phase::waiting_for_dependencies || phase == Phase::done;
+    bool is_on_its_way = phase == Phase::running || phase == Phase::resolving;  // to be parked
+    expect(is_at_rest || is_on_its_way, {run, replica}, "would start, and is not needed");
   }
 
   void check_ranks(const Run& run, UnitId unit, const Place& place) {
@@ -184,10 +199,14 @@ class InvariantChecker {
                      run.phase_count(Phase::running) + run.phase_count(Phase::signal) +
                      run.phase_count(Phase::backoff) + run.phase_count(Phase::gathering) +
                      (run.gathering ? 1 : 0);
-    uint32_t held = 0;
-    for (UnitId service : run.services) held += is_held_back(run, service) ? 1 : 0;
+    uint32_t held = 0, spare = 0;
+    for (UnitId service : run.services) {
+      held += is_held_back(run, service) ? 1 : 0;
+      spare += run.units[service].phase == Phase::parked && is_spare(run, service) ? 1 : 0;
+    }
     expect(moves + held > 0, place, "it has open units, but none can make progress");
-    expect(run.phase_count(Phase::parked) == held, place, "holds units back without stopping");
+    expect(run.phase_count(Phase::parked) == held + spare, place,
+           "holds units back without stopping");
   }
 
   void check_rollover(const Run& run) {

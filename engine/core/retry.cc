@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "engine/core/mutants.hpp"
+#include "engine/core/scaling.hpp"
 #include "engine/core/transition.hpp"
 
 namespace flow::core {
@@ -120,8 +121,13 @@ void Transition::continue_run(Run& r) {
         if (u.waits_on == 0) advance(r, unit);
         break;
       case Phase::parked:
+        if (!is_spare(r, unit)) emit_query(r, unit);
+        break;
       case Phase::resolving:
         emit_query(r, unit);
+        break;
+      case Phase::running:  // on another machine, and perhaps not told so before the restart
+        if (is_spare(r, unit)) stop_attempt(r, unit);
         break;
       case Phase::gathering:
         to_gathering(r, unit);

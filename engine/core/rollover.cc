@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "engine/core/scaling.hpp"
 #include "engine/core/transition.hpp"
 
 namespace flow::core {
@@ -23,8 +24,6 @@ void forget(Rollover& rollover) {
   rollover = {};
   rollover.serial = serial;
 }
-
-bool is_all_up(const Run& run) { return run.services_up == run.open_services; }
 
 /// Why the new version does not pass the step, as a clause; "" if it does.
 std::string gate_problem(const CanarySpec& canary, const TrafficMeasured& measured) {
@@ -73,7 +72,7 @@ uint32_t step_percent(const CanarySpec& canary, uint32_t step) {
 
 bool is_held_back(const Run& run, UnitId unit) {
   return run.rollover.phase == RolloverPhase::waiting && !run.stopping &&
-         run.units[unit].phase == Phase::parked && is_service(run, unit);
+         run.units[unit].phase == Phase::parked && is_service(run, unit) && !is_spare(run, unit);
 }
 
 const char* phase_name(RolloverPhase phase) {
@@ -168,7 +167,7 @@ void Transition::abandon_rollover(Run& run) {
 // The run has all traffic of its name; the version before drains and ends.
 void Transition::finish_rollover(Run& run) {
   Rollover& rollover = run.rollover;
-  if (!is_all_up(run) && previous_is_at_work(run)) {  // again when they are up
+  if (!are_services_up(run) && previous_is_at_work(run)) {  // again when they are up
     abandon_rollover(run);
     rollover.phase = RolloverPhase::waiting;
     return;
@@ -241,7 +240,7 @@ bool Transition::takes_over(Run& run) {
     return true;
   }
   bool owner_works = owner != nullptr && is_at_work(*owner);
-  bool waits = !is_all_up(run) || has_other_rollover(run) ||
+  bool waits = !are_services_up(run) || has_other_rollover(run) ||
                (owner_works && owner->status != RunStatus::serving);
   if (waits) {
     run.rollover.phase = RolloverPhase::waiting;

@@ -3,6 +3,7 @@
 
 #include "engine/core/gangs.hpp"
 #include "engine/core/mutants.hpp"
+#include "engine/core/scaling.hpp"
 #include "engine/core/transition.hpp"
 
 namespace flow::core {
@@ -118,7 +119,8 @@ void Transition::on(const StopRequested& event) {
   Run& r = run(event.run);
   touch(r);
   // Services that wait for the traffic of their name, or have a part of it, are stopped too.
-  bool is_served = state_.restarts_services && r.has_result && r.open_units() == r.open_services;
+  bool is_served = state_.restarts_services && r.has_result &&
+                   r.open_units() == r.open_services + r.open_replica_sets;
   if (r.status == RunStatus::serving || is_served) return stop_services(r);
   r.stopping = r.stop_requested = true;
   for (UnitId unit = 0; unit < r.units.size(); unit++) {
@@ -232,7 +234,7 @@ void Transition::update_run_status(Run& r) {
       if (nothing_runs && !asking) set_run_status(r, RunStatus::interrupted);
       return;
     }
-    if (only_services && (r.has_result || r.services_up == r.open_services)) {
+    if (only_services && (r.has_result || are_services_up(r))) {
       if (!r.has_result && !r.gathering) {
         r.gathering = true;
         emit(GatherValue{r.id, kNoNode});
@@ -274,7 +276,7 @@ void Transition::cancel_open(Run& run, const std::string& why, bool stop_running
       continue;
     }
     leave(run, unit);
-    run.units[unit].detail = detail;
+    run.units[unit].detail = with_replicas(run, unit, detail);
     close(run, unit, UnitStatus::cancelled);
     release_key(run, unit);
   }

@@ -167,6 +167,14 @@ class Transition {
   void resume_rollover(Run& run);
   void review_rollovers();
 
+  // scaling.cc
+  void use_replica(Run& run, UnitId unit);
+  void spare_replica(Run& run, UnitId unit);
+  void park_spare(Run& run, UnitId unit);
+  /// The detail with which the own unit of a service ends keeps how many of its replicas are in
+  /// use.
+  UnitDetailPtr with_replicas(const Run& run, UnitId unit, UnitDetailPtr detail) const;
+
   // workers.cc
   struct LostAttempt {
     Run* run;

@@ -3,6 +3,7 @@
 
 #include "engine/core/gangs.hpp"
 #include "engine/core/gpu_faults.hpp"
+#include "engine/core/scaling.hpp"
 #include "engine/core/transition.hpp"
 
 namespace flow::core {
@@ -110,7 +111,7 @@ void Transition::advance(Run& run, UnitId unit) {
   if (phase == Phase::branch) return to_gathering(run, unit);
   if (phase == Phase::instances) return complete_map(run, unit);
   FLOW_CHECK(phase == Phase::waiting_for_dependencies);
-  if (run.stopping) return to_parked(run, unit);
+  if (run.stopping || is_spare(run, unit)) return to_parked(run, unit);
   emit_query(run, unit);
 }
 
@@ -134,6 +135,10 @@ void Transition::to_ready(Run& run, UnitId unit) {
     detail.failure = {Cause::cancelled, "nothing of its run starts any more", "", 0};
     return end(run, unit, UnitStatus::cancelled,
                std::make_shared<const UnitDetail>(std::move(detail)));
+  }
+  if (is_spare(run, unit)) {
+    park_spare(run, unit);
+    return emit(UnitChanged{run.id, unit});
   }
   if (run.stopping) return to_parked(run, unit);
   if (must_hold_back(run, unit)) {
@@ -239,7 +244,7 @@ void Transition::close(Run& run, UnitId unit, UnitStatus status) {
 
 // Called after leave().
 void Transition::end(Run& run, UnitId unit, UnitStatus status, UnitDetailPtr detail) {
-  run.units[unit].detail = std::move(detail);
+  run.units[unit].detail = with_replicas(run, unit, std::move(detail));
   close(run, unit, status);
   release_key(run, unit);
   UnitDetailPtr why = run.units[unit].detail;  // of a skipped unit: what it was skipped for
@@ -349,7 +354,7 @@ void Transition::append_instances(Run& run, UnitId map_unit, uint32_t count) {
     instances.push_back(first + i);
   }
   run.phases[static_cast<size_t>(Phase::waiting_for_dependencies)] += count;
-  run.counts.pending += count;
+  run.counts.pending += is_scaled_set(run, map_unit) ? replicas_in_use(run, map_unit) : count;
   run.units[map_unit].waits_on = count;
   if (count > 0 && is_service(run, first)) {
     run.services.insert(run.services.end(), instances.begin(), instances.end());

@@ -8,6 +8,7 @@
 #include "engine/core/gangs.hpp"
 #include "engine/core/gpu_faults.hpp"
 #include "engine/core/mutants.hpp"
+#include "engine/core/scaling.hpp"
 #include "engine/core/transition.hpp"
 
 namespace flow::core {
@@ -196,7 +197,8 @@ void Transition::reconcile_offer(WorkerId at, const AttemptId& id) {
         u.phase == Phase::running && is_on(u, at) && current_attempt(run, id.unit) == id;
     if (is_current) {
       bool is_resizing = u.detail && u.detail->is_resizing;
-      if (run.cancelling || run.ending || run.stop_requested || is_resizing)
+      if (run.cancelling || run.ending || run.stop_requested || is_resizing ||
+          is_spare(run, id.unit))
         emit(StopAttempt{id, false, at});
       return;
     }

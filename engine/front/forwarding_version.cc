@@ -133,6 +133,8 @@ void ForwardingVersion::send_on(Request request) {
 void ForwardingVersion::start(Server& server, Request request) {
   running_++;
   server.last_start = ++starts_;
+  if (Clock::time_point now = Clock::now(); !std::exchange(request.has_begun, true))
+    counters().count_wait(now - request.arrived, now);
   ProxiedRequest proxied = std::move(request.proxied);
   auto rest = std::make_shared<Request>(std::move(request));
   server.proxy.forward(std::move(proxied), [weak = weak_from_this(), rest, number = server.number](
@@ -159,6 +161,13 @@ size_t ForwardingVersion::close() {
   auto requests = std::exchange(waiting_, {});
   for (Request& each : requests) reject(each, 503, "the service is stopping");
   return requests.size();
+}
+
+RequestWaits ForwardingVersion::waits(Clock::time_point now) const {
+  RequestWaits waits;
+  for (const Request& each : waiting_)
+    if (!each.has_begun) waits.add(now - each.arrived);
+  return waits;
 }
 
 // ---- Outcomes

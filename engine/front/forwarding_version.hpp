@@ -48,8 +48,10 @@ class ForwardingVersion final : public ServiceVersion {
     Clock::time_point arrived;
     uint64_t last_server = 0;  // that died while it had the request; 0: none did
     int runs = 0;              // that ended with the death of a server
+    bool has_begun = false;    // a server had it
   };
 
+  RequestWaits waits(Clock::time_point now) const override;
   ReplicaState state(const FrontReplica& replica) const override;
   void begin(FrontReplica& replica, const FrontReplica::Description& description) override;
   void end(FrontReplica& replica) override;

@@ -104,6 +104,8 @@ front::Status status_of(const Front& front) {
     to.set_requests_per_second(figures.requests_per_second);
     to.set_p50_us(figures.p50.count());
     to.set_p99_us(figures.p99.count());
+    to.set_queue_us(version.queue_time(now).count());
+    to.set_rejected(figures.rejected);
     to.set_queued(version.queued());
     to.set_running(version.running());
     for (const ServiceVersion::ReplicaEntry& entry : version.replicas()) {

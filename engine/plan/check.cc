@@ -200,11 +200,12 @@ class PlanChecker {
 
   void map_of_service(const TaskNode& node) {
     const TaskDef& def = plan_.defs[node.def];
-    if (def.kind != TaskKind::service || def.service.replicas <= 1) return;
+    uint32_t replicas = std::max(def.service.replicas, def.service.scaling.max);
+    if (def.kind != TaskKind::service || replicas <= 1) return;
     problem(where(node),
-            fmt::format("is a flow.map of a service with `replicas = {}`: a service is called "
+            fmt::format("is a flow.map of a service with `replicas{} = {}`: a service is called "
                         "once, and its replicas answer the same requests; call it without flow.map",
-                        def.service.replicas));
+                        def.service.scaling.max > 0 ? ".max" : "", replicas));
   }
 
   // ---- cycles

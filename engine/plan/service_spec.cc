@@ -97,6 +97,16 @@ std::string canary_problem(const CanarySpec& canary) {
   return canary.gate.empty() ? "" : "has a `canary` with a `gate`, which is not available yet";
 }
 
+std::string scaling_problem(const ServiceSpec& service) {
+  const ReplicaScaling& scaling = service.scaling;
+  if (scaling.max == 0) return "";
+  if (scaling.max <= service.replicas || scaling.max > kReplicasMax)
+    return fmt::format("has `replicas` whose max is not above their min, up to {}", kReplicasMax);
+  bool is_sound =
+      scaling.target_queue_us >= 1 && scaling.up_after_ms >= 1 && scaling.down_after_ms >= 1;
+  return is_sound ? "" : "has `replicas` that scale by a duration which is not above 0";
+}
+
 std::string grpc_problem(const ServiceSpec& service) {
   constexpr int32_t kPortMax = 65'535;
   if (service.grpc_port < -1 || service.grpc_port > kPortMax)
@@ -245,6 +255,7 @@ std::string service_problem(const ServiceSpec& service) {
   if (problem.empty()) problem = tensors_problem("outputs", service.outputs);
   if (service.replicas < 1 || service.replicas > kReplicasMax)
     return fmt::format("has `replicas` that are not 1 to {}", kReplicasMax);
+  if (problem.empty()) problem = scaling_problem(service);
   if (std::string why = grpc_problem(service); !why.empty()) return why;
   if (service.drain_delay_ms < 0) return "has a negative `drain_delay`";
   if (problem.empty()) problem = canary_problem(service.canary);

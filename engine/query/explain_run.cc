@@ -9,6 +9,7 @@
 #include "engine/base/size_units.hpp"
 #include "engine/core/gangs.hpp"
 #include "engine/core/graph.hpp"
+#include "engine/core/scaling.hpp"
 #include "engine/query/changed_sources.hpp"
 #include "engine/query/earlier_runs.hpp"
 #include "engine/query/key_changes.hpp"
@@ -23,6 +24,18 @@ namespace flow {
 
 namespace {
 
+/// "3", or "2 of 1 to 8".
+std::string replicas_text(const core::Run& run, core::UnitId set) {
+  const ServiceSpec& service = core::def_of(run, set)->service;
+  uint32_t in_use = core::replicas_in_use(run, set);
+  if (service.scaling.max == 0) return fmt::format("{}", in_use);
+  return fmt::format("{} of {} to {}", in_use, service.replicas, service.scaling.max);
+}
+
+bool is_parked_spare(const core::Run& run, core::UnitId unit) {
+  return core::is_spare(run, unit) && run.units[unit].phase == core::Phase::parked;
+}
+
 /// A map and a replicated service have no attempts of their own: how many instances have which
 /// status.
 std::string count_instances(const core::Run& run, core::UnitId map, bool is_active) {
@@ -31,6 +44,7 @@ std::string count_instances(const core::Run& run, core::UnitId map, bool is_acti
   if (tasks.empty()) return fmt::format("`{}` is a map of an empty list: it has no tasks.", name);
   std::vector<std::pair<std::string, size_t>> counts;
   for (const core::UnitId& task : tasks) {
+    if (is_parked_spare(run, task)) continue;
     const core::Unit& u = run.units[task];
     std::string what = u.cached ? "cached" : core::status_name(u.status);
     auto same = [&](const auto& count) { return count.first == what; };
@@ -43,7 +57,7 @@ std::string count_instances(const core::Run& run, core::UnitId map, bool is_acti
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, what);
   if (core::is_replica_set(run, map)) {
     std::string url = is_active ? url_of_replicas(run, map) : "";
-    return fmt::format("`{}` is a service of {} replicas{}: {}.", name, tasks.size(),
+    return fmt::format("`{}` is a service of {} replicas{}: {}.", name, replicas_text(run, map),
                        url.empty() ? "" : " at " + url, text);
   }
   return fmt::format("`{}` is a map of {} task{}: {}.", name, tasks.size(),
@@ -208,12 +222,17 @@ class RunExplainer {
         std::string text = running_text(store_, loaded_, unit);
         if (def != nullptr && def->resources.is_gang())
           text += " I" + core::explain_wait(*loaded_.state, run_.id, unit).substr(1) + ".";
+        if (core::is_spare(run_, unit))
+          text += " I" + core::explain_wait(*loaded_.state, run_.id, unit).substr(1) + ".";
         if (core::is_service(run_, unit)) text += rollover_sentence(run_);
         return text + failed_before(u) + failed_workers_text(loaded_, u);
       }
       case core::UnitStatus::pending:
       case core::UnitStatus::ready:
       case core::UnitStatus::waiting: {
+        if (is_parked_spare(run_, unit))
+          return fmt::format("`{}` {}.", name,
+                             core::explain_wait(*loaded_.state, run_.id, unit).substr(3));
         std::string text =
             fmt::format("`{}` waits: {}", name, core::explain_wait(*loaded_.state, run_.id, unit));
         if (u.phase == core::Phase::ready || u.phase == core::Phase::parked)
@@ -346,11 +365,13 @@ bool is_expanded(const core::Run& run, core::UnitId unit) {
   return core::may_have_instances(run, unit) && u.expanded && !is_broken;
 }
 
-/// Those that are explained in a list: what was taken from the cache is not.
+/// Those that are explained in a list: what was taken from the cache is not, nor what is not
+/// needed.
 std::vector<core::UnitId> executed(const core::Run& run, std::vector<core::UnitId> units) {
   std::erase_if(units, [&](core::UnitId unit) {
     const core::Unit& u = run.units[unit];
-    return u.status == core::UnitStatus::succeeded && u.cached;
+    bool is_cached = u.status == core::UnitStatus::succeeded && u.cached;
+    return is_cached || is_parked_spare(run, unit);
   });
   return units;
 }

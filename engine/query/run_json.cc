@@ -61,14 +61,21 @@ std::string json_of(const ReplicaInfo& replica) {
                      text_or_null(replica.worker), listed_json(replica.gpus));
 }
 
-/// `"service":…,"version":…,"url":…,"replicas":[…]`
+/// Null if the number of replicas is fixed.
+std::string scaling_json(const ServiceInfo& service) {
+  if (service.replicas_max == service.replicas_min) return "null";
+  return fmt::format(R"({{"min":{},"max":{},"wanted":{}}})", service.replicas_min,
+                     service.replicas_max, service.replicas_wanted);
+}
+
+/// `"service":…,"version":…,"url":…,"scaling":…,"replicas":[…]`
 std::string fields_of(const ServiceInfo& service) {
   std::string replicas;
   for (const ReplicaInfo& replica : service.replicas)
     replicas += (replicas.empty() ? "" : ",") + json_of(replica);
-  return fmt::format(R"("service":{},"version":{},"url":{},"replicas":[{}])",
+  return fmt::format(R"("service":{},"version":{},"url":{},"scaling":{},"replicas":[{}])",
                      quoted(service.service), quoted(service.version), text_or_null(service.url),
-                     replicas);
+                     scaling_json(service), replicas);
 }
 
 std::string milliseconds(int64_t us) { return fmt::format("{}", static_cast<double>(us) / 1000); }
@@ -84,13 +91,14 @@ std::string json_of(const RolloverInfo& rollover) {
 
 std::string ServiceInfo::json() const {
   std::string load =
-      R"("ready":null,"draining":null,"percent":null,"requests":null,"errors":null,"requests_per_second":null,"p50_ms":null,"p99_ms":null,"queued":null,"running":null)";
+      R"("ready":null,"draining":null,"percent":null,"requests":null,"errors":null,"requests_per_second":null,"p50_ms":null,"p99_ms":null,"queue_ms":null,"queued":null,"running":null)";
   if (traffic)
     load = fmt::format(
-        R"("ready":{},"draining":{},"percent":{},"requests":{},"errors":{},"requests_per_second":{:.4g},"p50_ms":{},"p99_ms":{},"queued":{},"running":{})",
+        R"("ready":{},"draining":{},"percent":{},"requests":{},"errors":{},"requests_per_second":{:.4g},"p50_ms":{},"p99_ms":{},"queue_ms":{},"queued":{},"running":{})",
         traffic->is_ready, traffic->is_draining, traffic->percent, traffic->requests,
         traffic->errors, traffic->requests_per_second, milliseconds(traffic->p50_us),
-        milliseconds(traffic->p99_us), traffic->queued, traffic->running);
+        milliseconds(traffic->p99_us), milliseconds(traffic->queue_us), traffic->queued,
+        traffic->running);
   return fmt::format(R"({{"name":{},"status":{},{},{}}})", text_or_null(name), quoted(status), load,
                      fields_of(*this));
 }
@@ -168,8 +176,8 @@ std::string Event::json() const {
   if (type == "progress") json += fmt::format(",\"fraction\":{}", fraction);
   if (!text.empty()) {
     const char* name = "text";
-    if (type == "task" && status != "waiting") name = "error";
-    if (type == "task" && status == "waiting") name = "waits_for";
+    bool waits = status == "waiting" || status == "pending";
+    if (type == "task") name = waits ? "waits_for" : "error";
     if (type == "serving") name = "url";
     if (type == "plan") name = "reason";
     json += fmt::format(",\"{}\":{}", name, quoted(text));

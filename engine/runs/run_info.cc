@@ -9,6 +9,7 @@
 #include "engine/base/size_units.hpp"
 #include "engine/core/gangs.hpp"
 #include "engine/core/rollover.hpp"
+#include "engine/core/scaling.hpp"
 #include "engine/core/transition.hpp"
 #include "engine/sched/sched.hpp"
 
@@ -262,6 +263,15 @@ ReplicaInfo replica_info(const core::Run& run, core::UnitId unit, const core::St
   return replica;
 }
 
+void set_replicas(const core::Run& run, core::UnitId unit, ServiceInfo& service) {
+  const ServiceSpec& spec = core::def_of(run, unit)->service;
+  core::UnitId set = run.unit_of(run.units[unit].node);
+  bool scales = core::is_scaled_set(run, set);
+  service.replicas_min = spec.replicas;
+  service.replicas_max = scales ? spec.scaling.max : spec.replicas;
+  service.replicas_wanted = scales ? core::replicas_in_use(run, set) : spec.replicas;
+}
+
 }  // namespace
 
 std::vector<ServiceInfo> services_of(const core::Run& run, const core::State* state) {
@@ -269,7 +279,9 @@ std::vector<ServiceInfo> services_of(const core::Run& run, const core::State* st
   if (core::is_final(run.status)) return services;
   for (core::UnitId unit : run.services) {
     const core::Unit& u = run.units[unit];
-    if (u.dropped || core::is_final(u.status) || run.instances.contains(unit)) continue;
+    bool is_parked = core::is_spare(run, unit) && u.phase != core::Phase::running;
+    if (u.dropped || core::is_final(u.status) || run.instances.contains(unit) || is_parked)
+      continue;
     std::string name = service_name(run, unit);
     auto known = std::ranges::find(services, name, &ServiceInfo::service);
     if (known == services.end()) {
@@ -278,6 +290,7 @@ std::vector<ServiceInfo> services_of(const core::Run& run, const core::State* st
       added.name = run.name;
       added.service = name;
       added.status = core::status_name(run.status);
+      set_replicas(run, unit, added);
       known = services.end() - 1;
     }
     if (known->url.empty()) known->url = url_of(u);

@@ -6,25 +6,62 @@
 #include "engine/blobs/checkpoint.hpp"
 #include "engine/core/gangs.hpp"
 #include "engine/core/rollover.hpp"
+#include "engine/core/scaling.hpp"
 #include "engine/runs/front_folder.hpp"
 #include "engine/store/row_keys.hpp"
 
 namespace flow {
 
+namespace {
+
+bool has_scaled_services(const core::Run& run) {
+  return std::ranges::any_of(run.plan->defs,
+                             [](const TaskDef& def) { return def.service.scaling.max > 0; });
+}
+
+// A request waits for its batch as long as the service wants it to, however many replicas there
+// are.
+ReplicaLimits limits_of(const ServiceSpec& service) {
+  const ReplicaScaling& scaling = service.scaling;
+  return {service.replicas, scaling.max, scaling.target_queue_us + service.batch_wait_us,
+          scaling.up_after_ms, scaling.down_after_ms};
+}
+
+/// Those of the run whose replicas may scale at present.
+std::vector<ScaledService> scaled_services(const core::State& state, const core::Run& run,
+                                           const std::string& state_dir) {
+  std::vector<ScaledService> services;
+  if (!core::is_serving(run)) return services;
+  bool may_shrink = !core::is_being_replaced(state, run);
+  for (const auto& [set, replicas] : run.instances) {
+    bool is_open = !run.units[set].dropped && run.units[set].phase == core::Phase::instances;
+    if (!is_open || !core::is_scaled_set(run, set)) continue;
+    services.push_back({set, front_folder(state_dir, run, replicas.front()),
+                        limits_of(core::def_of(run, set)->service), core::replicas_in_use(run, set),
+                        may_shrink});
+  }
+  return services;
+}
+
+}  // namespace
+
 void EffectExecutor::execute(const std::vector<core::Command>& effects) {
   std::vector<AttemptOrder> orders;
   std::vector<core::RunId> ended;
+  std::set<core::RunId> changed;
   for (const core::Command& effect : effects) {
     if (const auto* start = std::get_if<core::StartAttempt>(&effect)) {
       orders_.add(start->id, orders);
     } else if (const auto* stopped = std::get_if<core::StopAttempt>(&effect)) {
       stop(*stopped);
+      changed.insert(stopped->id.run);
     } else if (const auto* saved = std::get_if<core::AckSaved>(&effect)) {
       acknowledge(*saved);
     } else if (const auto* timer = std::get_if<core::SetTimer>(&effect)) {
       timers_.set(*timer);
     } else if (const auto* run = std::get_if<core::RunChanged>(&effect)) {
       active_runs_.end_if_interrupted(run->run);
+      changed.insert(run->run);
     } else if (const auto* traffic = std::get_if<core::ShiftTraffic>(&effect)) {
       give_to_fronts(*traffic, false);
     } else if (const auto* asked = std::get_if<core::MeasureTraffic>(&effect)) {
@@ -34,6 +71,9 @@ void EffectExecutor::execute(const std::vector<core::Command>& effects) {
       workers_.forget(end->run);
     }
   }
+  for (const AttemptOrder& order : orders)
+    if (order.kind == TaskKind::service) changed.insert(order.id.run);
+  watch_load(changed);
   start(std::move(orders));
   for (const core::RunId& run : ended) timers_.forget(run);
   for (const core::RunId& run : ended) end_run(run);
@@ -111,6 +151,22 @@ void EffectExecutor::give_to_fronts(const core::ShiftTraffic& traffic, bool meas
     if (is_new) order.folders.push_back(std::move(folder));
   }
   fronts_.give(std::move(order));
+}
+
+/// The runs whose status changed, or the number of their replicas. What one of them may do depends
+/// on the others of its name.
+void EffectExecutor::watch_load(const std::set<core::RunId>& changed) {
+  std::set<core::RunId> watched;
+  for (const core::RunId& id : changed) {
+    auto run = state_.runs.find(id);
+    if (run == state_.runs.end() || run->second.services.empty()) continue;
+    for (const auto& [other, each] : state_.runs) {
+      bool is_concerned = other == id || (!each.name.empty() && each.name == run->second.name);
+      if (is_concerned && has_scaled_services(each)) watched.insert(other);
+    }
+  }
+  for (const core::RunId& id : watched)
+    fronts_.watch(id, scaled_services(state_, state_.runs.at(id), state_dir_));
 }
 
 void EffectExecutor::measure(const core::MeasureTraffic& measure) {

@@ -1,5 +1,6 @@
 // Executes effects after their commit.
 #pragma once
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -45,6 +46,7 @@ class EffectExecutor {
   void end_run(const core::RunId& run);
   void give_to_fronts(const core::ShiftTraffic& traffic, bool measures);
   void measure(const core::MeasureTraffic& measure);
+  void watch_load(const std::set<core::RunId>& changed);
 
   const core::State& state_;
   const Store& store_;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine/base/log.hpp"
+#include "engine/core/scaling.hpp"
 #include "engine/plan/service_keys.hpp"
 #include "engine/runs/run_info.hpp"
 #include "engine/value/utf8.hpp"
@@ -184,6 +185,8 @@ RecordLog::RecordLog(const core::State& state, const core::Record& record) {
     });
   if (const auto* lost = std::get_if<core::WorkerLost>(&record.event))
     was_draining_ = state.workers[lost->worker].is_draining;
+  if (const auto* scaled = std::get_if<core::ReplicasScaled>(&record.event))
+    replicas_before_ = core::replicas_in_use(state.runs.at(scaled->run), scaled->unit);
 }
 
 void RecordLog::add_lines(const core::State& state, const core::Record& record,
@@ -240,6 +243,12 @@ void RecordLog::add_lines(const core::State& state, const core::Record& record,
                             ? fmt::format("{} requests, {} errors, p99 {:g} ms", e.requests,
                                           e.errors, static_cast<double>(e.p99_us) / 1000)
                             : e.error);
+          },
+          [&](const core::ReplicasScaled& e) {
+            out.add_run(LogLevel::info, "replicas scaled", e.run,
+                        fmt::format("`{}` has {} replica{}, by its load; before: {}",
+                                    core::shown_name(state.runs.at(e.run), e.unit), e.replicas,
+                                    e.replicas == 1 ? "" : "s", replicas_before_));
           },
           [&](const core::ResizeRequested& e) {
             out.add_attempt(LogLevel::info, "gang resize requested", e.id,

@@ -25,8 +25,9 @@ class RecordLog {
                  std::span<const core::Command> commands, EngineLogLines& lines) const;
 
  private:
-  bool was_known_ = false;     // a worker that joins: under this name, before
-  bool was_draining_ = false;  // a worker that is lost
+  bool was_known_ = false;        // a worker that joins: under this name, before
+  bool was_draining_ = false;     // a worker that is lost
+  uint32_t replicas_before_ = 0;  // of a service whose replicas scale
 };
 
 /// Writes the lines of a commit that is durable.

@@ -11,8 +11,10 @@
 #include "engine/base/size_units.hpp"
 #include "engine/core/gangs.hpp"
 #include "engine/core/retry.hpp"
+#include "engine/core/scaling.hpp"
 #include "engine/core/workers.hpp"
 #include "engine/runs/run_info.hpp"
+#include "engine/sched/sched.hpp"
 
 namespace flow {
 
@@ -149,7 +151,9 @@ void RunEventFeed::notify_unit(const core::RunId& run, core::UnitId unit) {
   const core::Unit& u = found->second.units[unit];
   if (core::is_replica_set(found->second, unit) && u.phase == core::Phase::instances)
     return notify_replicas_ready(found->second, unit);
-  if (u.status == core::UnitStatus::pending || u.status == core::UnitStatus::ready) return;
+  bool is_spare = u.phase == core::Phase::parked && core::is_spare(found->second, unit);
+  bool is_before = u.status == core::UnitStatus::pending || u.status == core::UnitStatus::ready;
+  if (is_before && !is_spare) return;
   Event event = event_of("task", run, clock_.now());
   event.task = core::unit_name(found->second, unit);
   event.tag = core::tag_of(found->second, unit);
@@ -169,6 +173,7 @@ void RunEventFeed::notify_unit(const core::RunId& run, core::UnitId unit) {
     if (is_backoff || u.status == core::UnitStatus::failed) add_failure(found->second, unit, event);
     if (u.status == core::UnitStatus::waiting && !is_backoff) event.text = u.detail->waiting_for;
   }
+  if (is_spare) event.text = core::explain_wait(state_, run, unit);
   last_lines_.erase({run, unit});
   open_.push_back(std::move(event));
 }

@@ -6,6 +6,7 @@
 #include "engine/core/gangs.hpp"
 #include "engine/core/graph.hpp"
 #include "engine/core/rollover.hpp"
+#include "engine/core/scaling.hpp"
 #include "engine/sched/binding.hpp"
 #include "engine/sched/gang_placement.hpp"
 #include "engine/sched/sched.hpp"
@@ -273,6 +274,15 @@ std::string why_coalesced(const State& state, const Run& run, const Unit& u) {
          " computes the same (equal code and inputs); its result will be used";
 }
 
+/// Of a replica that is not in use.
+std::string why_spare(const Run& run, UnitId unit) {
+  UnitId set = run.unit_of(run.units[unit].node);
+  const ServiceSpec& service = def_of(run, set)->service;
+  return "it is not needed: at its present load " + quoted(run, set) + " has " +
+         std::to_string(replicas_in_use(run, set)) + " of " + std::to_string(service.replicas) +
+         " to " + std::to_string(service.scaling.max) + " replicas";
+}
+
 std::string why_running(const State& state, const Unit& u) {
   for (WorkerId worker : workers_of(u)) {
     if (state.workers[worker].is_disconnected)
@@ -313,7 +323,8 @@ std::string explain_wait(const State& state, const RunId& run_id, UnitId unit) {
     case Phase::instances: {
       NameList open;
       for (UnitId instance : instances_of(run, unit)) {
-        if (!is_final(run.units[instance].status)) open.add(quoted(run, instance));
+        bool is_open = !is_final(run.units[instance].status) && !is_spare(run, instance);
+        if (is_open) open.add(quoted(run, instance));
       }
       const char* what = is_replica_set(run, unit) ? "its replicas " : "its instances ";
       return "it waits for " + (what + open.text());
@@ -323,6 +334,7 @@ std::string explain_wait(const State& state, const RunId& run_id, UnitId unit) {
     case Phase::gathering:
       return "its result is being assembled";
     case Phase::parked:
+      if (is_spare(run, unit)) return why_spare(run, unit);
       if (is_held_back(run, unit))
         return "it has `rollover = \"replace\"`: it starts when the version before, run " +
                served_run(state, run) + ", has ended";
@@ -349,6 +361,7 @@ std::string explain_wait(const State& state, const RunId& run_id, UnitId unit) {
              " (" + first_line(u.detail->failure.message) + "); the next starts at " +
              utc(u.detail->retry_at);
     case Phase::running:
+      if (is_spare(run, unit)) return why_spare(run, unit) + "; it answers its last requests";
       return why_running(state, u);
     case Phase::done:
       if (u.status == UnitStatus::skipped && !u.detail)

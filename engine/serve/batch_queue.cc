@@ -99,6 +99,13 @@ BatchQueue::Requests BatchQueue::take_all() {
   return all;
 }
 
+RequestWaits BatchQueue::waits(Clock::time_point now) const {
+  RequestWaits waits;
+  for (const auto& [deadline, entry] : deadlines_)
+    if (!entry->request->has_begun) waits.add(now - entry->request->arrived);
+  return waits;
+}
+
 BatchQueue::Requests BatchQueue::take_lapsed(Clock::time_point now) {
   std::vector<Entry*> lapsed;
   if (now >= next_look_) {

@@ -12,6 +12,7 @@
 
 #include "engine/serve/infer_responder.hpp"
 #include "engine/serve/inference.hpp"
+#include "engine/serve/latency_histogram.hpp"
 
 namespace flow {
 
@@ -23,8 +24,9 @@ struct PendingRequest {
   InferRequest request;
   std::unique_ptr<InferResponder> responder;
   Clock::time_point arrived, deadline;
-  int deaths = 0;         // of replicas that ran it
-  bool is_alone = false;  // it must not be joined with others
+  int deaths = 0;          // of replicas that ran it
+  bool is_alone = false;   // it must not be joined with others
+  bool has_begun = false;  // a batch had it
   // Set by push():
   int64_t rows = 0;  // 0 if the request cannot be joined with others
   uint64_t number = 0;
@@ -50,6 +52,9 @@ class BatchQueue {
   size_t size() const { return deadlines_.size(); }
   /// As many batches as all requests and this one make at least.
   int64_t calls_with(const PendingRequest& request) const;
+  /// Those that wait for their first batch, and the sum of their times since their arrival. It
+  /// looks at all.
+  RequestWaits waits(Clock::time_point now) const;
   /// Removes all requests, in the order of push().
   Requests take_all();
   /// Removes the requests whose deadline has passed, and those whose client has left. It looks for

@@ -46,6 +46,8 @@ microseconds LatencyHistogram::percentile(double share) const {
 
 namespace {
 
+constexpr int kBusy = 429;
+
 int64_t second_of(RequestCounters::Clock::time_point now) {
   return std::chrono::duration_cast<std::chrono::seconds>(now.time_since_epoch()).count();
 }
@@ -60,15 +62,32 @@ void RequestCounters::count(int status, Clock::duration duration, Clock::time_po
   errors_ += is_error ? 1 : 0;
   step_errors_ += is_error ? 1 : 0;
   step_.add(us);
+  Second& second = second_at(now);
+  second.durations.add(us);
+  second.rejected += status == kBusy ? 1 : 0;
+}
+
+void RequestCounters::count_wait(Clock::duration wait, Clock::time_point now) {
+  second_at(now).waits.add(wait);
+}
+
+RequestCounters::Second& RequestCounters::second_at(Clock::time_point now) {
   int64_t number = second_of(now);
   Second& second = seconds_[static_cast<size_t>(number % kSeconds)];
   if (second.number != number) second = {.number = number};
-  second.durations.add(us);
+  return second;
 }
 
 void RequestCounters::restart_step() {
   step_requests_ = step_errors_ = 0;
   step_ = {};
+}
+
+void RequestCounters::restart_load() {
+  for (Second& second : seconds_) {
+    second.waits = {};
+    second.rejected = 0;
+  }
 }
 
 RequestCounters::Figures RequestCounters::figures(Clock::time_point now) const {
@@ -80,8 +99,12 @@ RequestCounters::Figures RequestCounters::figures(Clock::time_point now) const {
                   .step_p99 = step_.percentile(0.99)};
   LatencyHistogram recent;
   int64_t number = second_of(now);
-  for (const Second& second : seconds_)
-    if (second.number > number - kSeconds && second.number <= number) recent.add(second.durations);
+  for (const Second& second : seconds_) {
+    if (second.number <= number - kSeconds || second.number > number) continue;
+    recent.add(second.durations);
+    figures.waits.add(second.waits);
+    figures.rejected += second.rejected;
+  }
   // The whole seconds, and the begin of this one.
   Clock::time_point first = Clock::time_point(std::chrono::seconds(number - kSeconds + 1));
   std::chrono::duration<double> span = now - std::max(first, began_);

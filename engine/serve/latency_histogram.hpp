@@ -28,6 +28,25 @@ class LatencyHistogram {
   std::array<uint32_t, kBuckets> counts_{};
 };
 
+/// How many requests waited for their batch, and how long in all.
+struct RequestWaits {
+  uint64_t requests = 0;
+  std::chrono::microseconds total{};
+
+  void add(std::chrono::steady_clock::duration wait) {
+    requests++;
+    total += std::chrono::duration_cast<std::chrono::microseconds>(wait);
+  }
+  void add(const RequestWaits& other) {
+    requests += other.requests;
+    total += other.total;
+  }
+  /// 0 without requests.
+  std::chrono::microseconds mean() const {
+    return requests == 0 ? std::chrono::microseconds{} : total / static_cast<int64_t>(requests);
+  }
+};
+
 /// Counts of requests: all, those since the begin of a step, and those of the last 10 s. Not
 /// thread-safe.
 class RequestCounters {
@@ -39,12 +58,19 @@ class RequestCounters {
     std::chrono::microseconds step_p50{}, step_p99{};
     double requests_per_second = 0;  // of the last 10 s, as p50 and p99
     std::chrono::microseconds p50{}, p99{};
+    // Of the last 10 s, or since restart_load(), if that is later:
+    RequestWaits waits = {};
+    uint64_t rejected = 0;  // with status 429
   };
 
   explicit RequestCounters(Clock::time_point now) : began_(now) {}
 
   void count(int status, Clock::duration duration, Clock::time_point now);
+  /// A request begins, so long after its arrival.
+  void count_wait(Clock::duration wait, Clock::time_point now);
   void restart_step();
+  /// What was counted of the load so far does not tell about the replicas that there are now.
+  void restart_load();
   Figures figures(Clock::time_point now) const;
 
  private:
@@ -52,7 +78,10 @@ class RequestCounters {
   struct Second {
     int64_t number = -1;  // of the clock
     LatencyHistogram durations = {};
+    RequestWaits waits = {};
+    uint64_t rejected = 0;
   };
+  Second& second_at(Clock::time_point now);
 
   Clock::time_point began_;
   uint64_t requests_ = 0, errors_ = 0, step_requests_ = 0, step_errors_ = 0;

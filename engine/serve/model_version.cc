@@ -56,7 +56,8 @@ RequestScheduler::Outcomes ModelVersion::outcomes() {
       .finished = [this](PendingRequest& pending,
                          Result<Tensors>& result) { answer_with(pending, result); },
       .rejected = [this](PendingRequest& pending, int status) { reject_unserved(pending, status); },
-      .called = [this](int64_t rows, Clock::duration duration) { count_call(rows, duration); }};
+      .called = [this](int64_t rows, Clock::duration duration) { count_call(rows, duration); },
+      .begun = [this](Clock::duration wait) { counters().count_wait(wait, Clock::now()); }};
 }
 
 // ---- Admission

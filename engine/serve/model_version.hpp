@@ -52,6 +52,7 @@ class ModelVersion final : public ServiceVersion {
   bool has_staying() const override { return scheduler_.has_staying(); }
 
  private:
+  RequestWaits waits(Clock::time_point now) const override { return scheduler_.waits(now); }
   ReplicaState state(const FrontReplica& replica) const override;
   void begin(FrontReplica& replica, const FrontReplica::Description& description) override;
   void end(FrontReplica& replica) override;

@@ -219,6 +219,7 @@ void RequestScheduler::start(Slot& slot, BatchQueue::Requests requests, Clock::t
   Slot::Batch batch{.number = ++last_batch_, .began = now, .deadline = Clock::time_point::max()};
   std::vector<const Tensors*> parts;
   for (const auto& request : requests) {
+    if (!std::exchange(request->has_begun, true)) outcomes_.begun(now - request->arrived);
     parts.push_back(&request->request.inputs);
     batch.rows.push_back(rows_of(request->request.inputs));
     batch.deadline = std::min(batch.deadline, request->deadline);

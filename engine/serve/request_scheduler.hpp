@@ -48,6 +48,8 @@ class RequestScheduler {
     std::function<void(PendingRequest&, int status)> rejected;
     /// After each call of predict.
     std::function<void(int64_t rows, Clock::duration duration)> called;
+    /// A request gets its first batch, so long after its arrival.
+    std::function<void(Clock::duration wait)> begun = [](Clock::duration) {};
   };
   struct ReplicaState {
     uint64_t batches = 0;  // that it has answered
@@ -91,6 +93,8 @@ class RequestScheduler {
 
   bool is_full() const { return queue_.size() >= limits_.queue_max; }
   size_t queued() const { return queue_.size(); }
+  /// Of the requests that wait for their first batch.
+  RequestWaits waits(Clock::time_point now) const { return queue_.waits(now); }
   /// Requests at replicas for which a client waits.
   size_t running() const;
   /// Whether a replica is neither gone nor leaving.

@@ -37,10 +37,17 @@ void ServiceVersion::count(int status, Clock::duration duration) {
   counters_.count(status, duration, Clock::now());
 }
 
+std::chrono::microseconds ServiceVersion::queue_time(Clock::time_point now) const {
+  RequestWaits all = counters_.figures(now).waits;
+  all.add(waits(now));
+  return all.mean();
+}
+
 // ---- Replicas
 
 void ServiceVersion::add(FrontReplica& replica, FrontReplica::Description description) {
   lost_ -= std::min<size_t>(lost_, 1);
+  counters_.restart_load();
   replicas_.push_back({&replica, std::move(description)});
   begin(replica, replicas_.back().description);
 }

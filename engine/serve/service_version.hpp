@@ -67,6 +67,10 @@ class ServiceVersion : public std::enable_shared_from_this<ServiceVersion> {
   virtual size_t running() const = 0;
   /// Counts a request that got this status, also one that was refused before it came here.
   void count(int status, Clock::duration duration);
+  /// Mean time from the arrival of a request to its batch, or until a server gets it: of those that
+  /// began in the last 10 s, or since the newest replica joined, and of those that wait now, as far
+  /// as they have waited. It looks at all of these.
+  std::chrono::microseconds queue_time(Clock::time_point now) const;
   bool is_idle() const { return queued() == 0 && running() == 0; }
   /// Gives the requests that wait to the versions that `next` returns, which are of the same kind.
   virtual void hand_over(const std::function<std::shared_ptr<ServiceVersion>()>& next) = 0;
@@ -103,6 +107,8 @@ class ServiceVersion : public std::enable_shared_from_this<ServiceVersion> {
   void run_due(Clock::time_point now);
 
  protected:
+  /// Of the requests that wait for their first batch, or for their first server.
+  virtual RequestWaits waits(Clock::time_point now) const = 0;
   virtual ReplicaState state(const FrontReplica& replica) const = 0;
   virtual void begin(FrontReplica& replica, const FrontReplica::Description& description) = 0;
   virtual void end(FrontReplica& replica) = 0;

@@ -63,6 +63,7 @@ void ServiceFronts::give(FrontOrder order) {
 }
 
 void ServiceFronts::quit() {
+  scaler_.quit();
   {
     std::lock_guard lock(mutex_);
     has_quit_ = true;

@@ -1,4 +1,5 @@
-// Divides the traffic of a served name between two versions, at the fronts of its services.
+// Divides the traffic of a served name between two versions, at the fronts of its services, and
+// makes the number of replicas follow the load.
 #pragma once
 #include <chrono>
 #include <condition_variable>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "engine/core/types.hpp"
+#include "engine/worker/replica_scaler.hpp"
 #include "flow/result.hpp"
 
 namespace flow {
@@ -30,20 +32,27 @@ class FrontControl {
   /// Does not block. Answered by TrafficShifted or TrafficMeasured, unless a later order of the run
   /// replaces it.
   virtual void give(FrontOrder order) = 0;
+  /// Does not block. The services of the run whose replicas scale, if it serves, instead of those
+  /// before. Where their number shall change, a core::ReplicasScaled is posted.
+  virtual void watch(const core::RunId&, std::vector<ScaledService>) {}
   /// No answer is posted after it.
   virtual void quit() {}
 };
 
-/// Carries out orders one after the other, on a thread that the first one starts.
+/// Carries out orders one after the other, on a thread that the first one starts. Another thread
+/// watches the load.
 class ServiceFronts final : public FrontControl {
  public:
   using Post = std::function<void(core::Event)>;
   /// A front that does not answer is asked again for `retry_time`: one that died is back by then.
   explicit ServiceFronts(Post post, std::chrono::milliseconds retry_time = std::chrono::seconds(10))
-      : post_(std::move(post)), retry_time_(retry_time) {}
+      : post_(std::move(post)), retry_time_(retry_time), scaler_(post_) {}
   ~ServiceFronts() override { quit(); }
 
   void give(FrontOrder order) override;
+  void watch(const core::RunId& run, std::vector<ScaledService> services) override {
+    scaler_.watch(run, std::move(services));
+  }
   void quit() override;
 
  private:
@@ -58,6 +67,7 @@ class ServiceFronts final : public FrontControl {
   std::deque<FrontOrder> orders_;
   bool has_quit_ = false;
   std::thread thread_;
+  ReplicaScaler scaler_;
 };
 
 /// Tells the front in this folder the weights of both versions. Blocks.

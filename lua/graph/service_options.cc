@@ -273,28 +273,36 @@ void read_service_queue(const Option& option) {
 
 void read_replicas(const Option& option) {
   uint32_t& replicas = option.def.service.replicas;
+  ReplicaScaling& scaling = option.def.service.scaling;
   std::string form = fmt::format("a whole number of 1..{}", kReplicasMax);
   if (lua_type(option.L, option.index) != LUA_TTABLE) {
     replicas = static_cast<uint32_t>(option.integer(1, kReplicasMax, form));
     return;
   }
   lua_Integer min = 0, max = 0;
-  each_entry(option, {"max", "min", "target_queue"},
+  each_entry(option, {"down_after", "max", "min", "target_queue", "up_after"},
              [&](const Option& entry, const std::string& name) {
-               if (name == "target_queue") {
-                 if (entry.duration_ms("5ms") == 0) entry.wrong("a duration above 0");
-               } else {
+               if (name == "min" || name == "max") {
                  (name == "min" ? min : max) = entry.integer(1, kReplicasMax, form);
+                 return;
                }
+               bool is_target = name == "target_queue";
+               int64_t duration =
+                   is_target
+                       ? entry.parsed(parse_duration_us(entry.text("a duration such as \"5ms\"")))
+                       : entry.duration_ms("5s");
+               if (duration == 0) entry.wrong("a duration above 0");
+               (is_target            ? scaling.target_queue_us
+                : name == "up_after" ? scaling.up_after_ms
+                                     : scaling.down_after_ms) = duration;
              });
   if (min == 0)
     option.reject(" has no `min`, how many processes there are at least: write a number");
-  if (max != 0 && max != min)
-    option.reject(
-        fmt::format(" has the min {} and the max {}, but replicas do not scale by "
-                    "themselves yet: write one number, `replicas = {}`",
-                    min, max, std::max(min, max)));
+  if (max != 0 && max < min)
+    option.reject(fmt::format(" has the min {} and the max {}, which must not be lower", min, max));
   replicas = static_cast<uint32_t>(min);
+  if (max > min) scaling.max = static_cast<uint32_t>(max);
+  if (scaling.max == 0) scaling = {};  // their number is fixed
 }
 
 void read_idempotent(const Option& option) { option.def.service.is_idempotent = option.boolean(); }

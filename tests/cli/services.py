@@ -181,9 +181,11 @@ return flow.pipeline("held", {}, function() return hold("%s", "a") end)''' % sel
         (replica,) = service.pop("replicas")
         for varying in ("requests_per_second", "p50_ms", "p99_ms"):
             self.assertGreater(service.pop(varying), 0)
+        self.assertGreaterEqual(service.pop("queue_ms"), 0)
         self.assertEqual(service, {
             "name": "prod", "service": "scale", "version": left["run"], "status": "serving", "url": url, "ready": True,
-            "draining": False, "percent": 100, "requests": 5, "errors": 0, "queued": 0, "running": 0})
+            "draining": False, "percent": 100, "requests": 5, "errors": 0, "queued": 0, "running": 0,
+            "scaling": None})
         self.assertTrue(os.path.exists("/proc/%d" % replica.pop("pid")))
         self.assertEqual(replica, {"name": "scale", "status": "ready", "worker": "local", "gpus": []})
         first, second = self.good("services").out.splitlines()

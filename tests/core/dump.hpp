@@ -36,7 +36,8 @@ inline void dump_unit(std::ostringstream& out, const Run& run, UnitId unit) {
       out << " death on " << death.worker << " at " << death.record << (death.is_gpu ? " gpu" : "")
           << " beside " << death.co_located;
     out << (e.runs_alone ? " alone" : "") << (e.was_ready ? " was ready" : "") << " at "
-        << e.ready_at << " restarts " << e.restarts << '/' << e.deaths_in_row;
+        << e.ready_at << " restarts " << e.restarts << '/' << e.deaths_in_row << " replicas "
+        << e.replicas_wanted;
     for (const auto& [name, wait] : e.waits) {
       out << " wait " << name << ' ' << wait.first << (wait.second ? " expired" : "");
     }

@@ -204,6 +204,7 @@ std::string Scenario::declare(const Words& words) {
     if (kind == "service") def.kind = TaskKind::service;
     if (kind == "native") def.kind = TaskKind::native;
     def.service.replicas = uint32_t(number(words, "replicas", 1));
+    def.service.scaling.max = uint32_t(number(words, "max", 0));
     def.retry.max = uint32_t(number(words, "retries", 0));
     def.retry.backoff_ms = number(words, "backoff", 0);
     def.retry.cap_ms = number(words, "cap", 60'000);

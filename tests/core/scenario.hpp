@@ -1,7 +1,7 @@
 // Runs a scenario text: events in, exactly these commands out, invariants after every event.
 //
-//   def NAME [kind=lua|shell|dynamic|service|native] [replicas=N] [retries=N] [backoff=MS]
-//            [factor=F] [cap=MS] [oom=N]
+//   def NAME [kind=lua|shell|dynamic|service|native] [replicas=N] [max=N] [retries=N]
+//            [backoff=MS] [factor=F] [cap=MS] [oom=N]
 //            [infra=N] [cpus=MILLI] [memory=N] [priority=N] [cache=no] [effect]
 //            [gpus=MILLI] [gpu=MODEL] [gpu_memory=N] [ranks=N] [ranks_max=N]
 //            [canary=P,P,100] [every=MS] [min=N] [max_errors=RATE] [max_p99=US] [replace]
@@ -29,6 +29,7 @@
 //                                      ranks=w1,.
 //   shifted STEP [ERROR] / measured STEP [requests=N] [errors=N] [p99=US] [error=TEXT] /
 //   rollovertimer SERIAL          of the run's rollover, events
+//   scaled UNIT N                 how many replicas of a service are in use, an event
 //   status STATUS                 of the run
 //   rollover PHASE [from RUN]     of the run
 //   counts succeeded=1 …          those not named are 0

@@ -499,6 +499,10 @@ TEST_CASE("a service with replicas is not mapped") {
   CHECK_THAT(problems(plan),
              Catch::Contains("`digits` is a flow.map of a service with `replicas = 3`") &&
                  Catch::Contains("call it without flow.map"));
+  plan.defs[0].service.replicas = 1;
+  plan.defs[0].service.scaling.max = 2;
+  CHECK_THAT(problems(plan),
+             Catch::Contains("`digits` is a flow.map of a service with `replicas.max = 2`"));
   plan.nodes[0].kind = NodeKind::task;
   CHECK(problems(plan).empty());
 }

@@ -233,6 +233,22 @@ TEST_CASE("options of a service that no script can give are refused") {
        [](ServiceSpec& s) { s.outputs.assign(65, s.outputs[0]); }},
       {"has `replicas` that are not 1 to 256", [](ServiceSpec& s) { s.replicas = 0; }},
       {"has `replicas` that are not 1 to 256", [](ServiceSpec& s) { s.replicas = 257; }},
+      {"has `replicas` whose max is not above their min, up to 256",
+       [](ServiceSpec& s) { s.scaling.max = s.replicas; }},
+      {"has `replicas` whose max is not above their min, up to 256",
+       [](ServiceSpec& s) { s.scaling.max = 257; }},
+      {"has `replicas` that scale by a duration which is not above 0",
+       [](ServiceSpec& s) {
+         s.scaling = {8, 0, 1, 1};
+       }},
+      {"has `replicas` that scale by a duration which is not above 0",
+       [](ServiceSpec& s) {
+         s.scaling = {8, 1, 0, 1};
+       }},
+      {"has `replicas` that scale by a duration which is not above 0",
+       [](ServiceSpec& s) {
+         s.scaling = {8, 1, 1, 0};
+       }},
       {"has a port of `grpc` that is not 0 to 65535", [](ServiceSpec& s) { s.grpc_port = -2; }},
       {"has a port of `grpc` that is not 0 to 65535", [](ServiceSpec& s) { s.grpc_port = 65'536; }},
       {"listens for HTTP and for gRPC at the same port",

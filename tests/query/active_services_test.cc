@@ -54,6 +54,7 @@ front::Status front_of(const std::string& version) {
   each.set_requests_per_second(3.5);
   each.set_p50_us(1'200);
   each.set_p99_us(9'000);
+  each.set_queue_us(2'500);
   each.set_queued(2);
   each.set_running(1);
   front::ReplicaStatus& replica = *each.add_replicas();
@@ -87,8 +88,9 @@ TEST_CASE("a service has the traffic and the replicas that its front reports") {
       json_of(services) ==
       "{\"name\":\"prod\",\"status\":\"serving\",\"ready\":true,\"draining\":false,\"percent\":10,"
       "\"requests\":7,\"errors\":1,\"requests_per_second\":3.5,\"p50_ms\":1.2,\"p99_ms\":9,"
-      "\"queued\":2,\"running\":1,\"service\":\"digits\",\"version\":\"r1\","
-      "\"url\":\"http://127.0.0.1:8080\",\"replicas\":[{\"name\":\"digits\",\"status\":\"busy\","
+      "\"queue_ms\":2.5,\"queued\":2,\"running\":1,\"service\":\"digits\",\"version\":\"r1\","
+      "\"url\":\"http://"
+      "127.0.0.1:8080\",\"scaling\":null,\"replicas\":[{\"name\":\"digits\",\"status\":\"busy\","
       "\"pid\":41,\"worker\":\"local\",\"gpus\":[\"GPU-a\",\"GPU-b\"]}]}\n");
 }
 
@@ -103,9 +105,32 @@ TEST_CASE("without an answer of the front a service has what the state knows") {
   CHECK(json_of(services) ==
         "{\"name\":null,\"status\":\"running\",\"ready\":null,\"draining\":null,\"percent\":null,"
         "\"requests\":null,\"errors\":null,\"requests_per_second\":null,\"p50_ms\":null,"
-        "\"p99_ms\":null,\"queued\":null,\"running\":null,\"service\":\"digits\","
-        "\"version\":\"r1\",\"url\":null,\"replicas\":[{\"name\":\"digits\","
+        "\"p99_ms\":null,\"queue_ms\":null,\"queued\":null,\"running\":null,\"service\":\"digits\","
+        "\"version\":\"r1\",\"url\":null,\"scaling\":null,\"replicas\":[{\"name\":\"digits\","
         "\"status\":\"starting\",\"pid\":null,\"worker\":\"local\",\"gpus\":[]}]}\n");
+}
+
+TEST_CASE("a service whose replicas scale is listed without those that it does not need") {
+  auto plan = std::make_shared<Plan>();
+  plan->defs.resize(1);
+  plan->nodes.resize(1);
+  plan->defs[0].name = plan->nodes[0].name = "digits";
+  plan->defs[0].kind = TaskKind::service;
+  plan->defs[0].service.scaling.max = 3;
+  core::State state;
+  std::vector<core::Command> none;
+  core::apply(state, {1, 1, core::EngineStarted{1, 1000, 1 << 20}}, none);
+  core::apply(state, {2, 2, core::RunSubmitted{"r1", "prod", {}, plan}}, none);
+  auto scaling_of = [&] {
+    auto services = active_services(state, {record_with("prod", "serving")}, "/s", no_front);
+    REQUIRE(services.size() == 1);
+    std::string text;
+    for (const ReplicaInfo& replica : services[0].replicas) text += replica.name + " ";
+    return text + services[0].json().substr(services[0].json().find("\"scaling\""), 38);
+  };
+  CHECK(scaling_of() == "digits[0] \"scaling\":{\"min\":1,\"max\":3,\"wanted\":1}");
+  core::apply(state, {3, 3, core::ReplicasScaled{"r1", 0, 2}}, none);
+  CHECK(scaling_of() == "digits[0] digits[1] \"scaling\":{\"min\":1,\"max\":3,\"wanted\":2}");
 }
 
 TEST_CASE("a service of an interrupted run is listed while its replicas still serve") {

@@ -65,3 +65,26 @@ TEST_CASE("counts are kept since the begin, since the step, and of the last 10 s
   CHECK(figures.requests_per_second == 0);
   CHECK(figures.p99 == 0us);
 }
+
+TEST_CASE("waits and rejections are those of the last 10 s, or since the load was restarted") {
+  const RequestCounters::Clock::time_point start(1000s);
+  RequestCounters counters(start);
+  CHECK(counters.figures(start).waits.mean() == 0us);
+  counters.count_wait(30ms, start);
+  counters.count(429, 1ms, start);
+  counters.count_wait(10ms, start + 5s);
+  counters.count(429, 1ms, start + 5s);
+  counters.count(503, 1ms, start + 5s);
+  auto figures = counters.figures(start + 9s);
+  CHECK(figures.waits.requests == 2);
+  CHECK(figures.waits.mean() == 20ms);
+  CHECK(figures.rejected == 2);
+  figures = counters.figures(start + 10s);
+  CHECK(figures.waits.mean() == 10ms);
+  CHECK(figures.rejected == 1);
+  counters.restart_load();
+  figures = counters.figures(start + 10s);
+  CHECK(figures.waits.requests == 0);
+  CHECK(figures.rejected == 0);
+  CHECK(figures.requests == 3);
+}

@@ -60,7 +60,8 @@ class Scheduling {
                                },
                            .rejected = [this](PendingRequest& request,
                                               int status) { add(request, status); },
-                           .called = [this](int64_t of, Clock::duration) { rows += of; }}) {}
+                           .called = [this](int64_t of, Clock::duration) { rows += of; },
+                           .begun = [this](Clock::duration wait) { begun.add(wait); }}) {}
 
   NotingReplica& add_replica() {
     NotingReplica& replica = replicas_.emplace_back();
@@ -100,6 +101,7 @@ class Scheduling {
   Clock::time_point now{1h};
   std::map<char, bool> is_gone;
   int64_t rows = 0;
+  RequestWaits begun;
   RequestScheduler scheduler;
 
  private:
@@ -112,6 +114,29 @@ class Scheduling {
 };
 
 }  // namespace
+
+TEST_CASE("the time of a request before its first batch is measured, and while it still waits") {
+  Scheduling at({.rows_max = 1, .call_max = 1min});
+  NotingReplica& one = at.add_replica();
+  at.push("ab");
+  CHECK(at.begun.requests == 1);
+  CHECK(at.begun.total == 0us);
+  at.now += 30ms;
+  CHECK(at.scheduler.waits(at.now).requests == 1);
+  CHECK(at.scheduler.waits(at.now).total == 30ms);
+  CHECK(at.finish(one));
+  CHECK(one.ids == "b");
+  CHECK(at.begun.requests == 2);
+  CHECK(at.begun.total == 30ms);
+  // Its second run does not count: it has not waited for that one.
+  at.now += 1s;
+  at.scheduler.remove(one, at.now);
+  CHECK(at.scheduler.queued() == 1);
+  CHECK(at.scheduler.waits(at.now).requests == 0);
+  at.add_replica();
+  CHECK(at.scheduler.queued() == 0);
+  CHECK(at.begun.requests == 2);
+}
 
 TEST_CASE("a request runs at once at an idle replica, and waits while all are busy") {
   Scheduling at({.rows_max = 1, .call_max = 1min});

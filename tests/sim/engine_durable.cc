@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/core/gangs.hpp"
+#include "engine/core/scaling.hpp"
 #include "engine/store/row_keys.hpp"
 #include "tests/core/dump.hpp"
 #include "tests/sim/engine_plans.hpp"
@@ -55,6 +56,8 @@ void Seen::add(const Seen& other) {
   gpu_faults += other.gpu_faults;
   dynamic_calls += other.dynamic_calls;
   replicas += other.replicas;
+  grown += other.grown;
+  shrunk += other.shrunk;
   restarted += other.restarted;
 }
 
@@ -107,6 +110,10 @@ void DurableState::add(const core::Record& record) {
   check_attempt(record.event);
   if (observer_ != nullptr) observer_->on_record(state_, record);
   endings_.on_record(state_, record);
+  if (const auto* scaled = std::get_if<core::ReplicasScaled>(&record.event)) {
+    uint32_t before = core::replicas_in_use(state_.runs.at(scaled->run), scaled->unit);
+    (scaled->replicas > before ? seen_.grown : seen_.shrunk)++;
+  }
   std::vector<core::Command> dropped;
   core::apply(state_, record, dropped);
   check_state();

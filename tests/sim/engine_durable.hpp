@@ -34,6 +34,7 @@ struct Seen {
   size_t adopted = 0;  // attempts that went on after their worker had rejoined
   size_t losses = 0, drains = 0, resizes = 0, gpu_faults = 0, dynamic_calls = 0;
   size_t replicas = 0, restarted = 0;  // services that were ready: of several, after a death
+  size_t grown = 0, shrunk = 0;        // services, by their load
   void add(const Seen& other);
 };
 

@@ -67,7 +67,8 @@ std::vector<TaskDef> definitions() {
   defs[kElastic].resources.custom_resources = {{kLicence, 400}};
   defs[kDynamic].kind = TaskKind::dynamic;
   defs[kServe].kind = defs[kReplicas].kind = TaskKind::service;
-  defs[kReplicas].service.replicas = 3;
+  defs[kReplicas].service.replicas = 2;
+  defs[kReplicas].service.scaling.max = 4;
   return defs;
 }
 

@@ -14,6 +14,8 @@ namespace {
 constexpr uint32_t kAnswerMsMax = 60;
 constexpr uint32_t kRequestsMax = 30;
 constexpr uint32_t kInfraRetries = 40;  // more than faults strike
+constexpr uint32_t kLoadMsMax = 40;     // between changes of the load
+constexpr uint32_t kLoadsMax = 6;       // of a run
 
 bool serves(const core::Run& run) {
   return run.status == core::RunStatus::serving && !run.ending && !run.cancelling && !run.stopping;
@@ -43,6 +45,7 @@ std::shared_ptr<const Plan> version_plan(Random& random) {
   canary.min_requests = 5;
   canary.max_error_rate = 0.5;
   service.service.rolls_by_replacing = random.one_in(6);
+  if (random.one_in(2)) service.service.scaling.max = 3;
   plan->nodes.resize(2);
   plan->nodes[0].name = "train";
   plan->nodes[0].args = Value::list({Value(int64_t{random.below(1000)})});
@@ -70,6 +73,15 @@ class SimFronts::Control final : public FrontControl {
     orders_.push_back(std::move(order));
     fronts_.under_way_++;
     if (orders_.size() == 1) next_later();
+  }
+  void watch(const core::RunId& run, std::vector<ScaledService> services) override {
+    for (const ScaledService& service : services) {
+      if (fronts_.loads_[run]++ >= kLoadsMax) return;
+      fronts_.world_.after(fronts_.world_.random.below(kLoadMsMax),
+                           [this, alive = is_alive_, run, service] {
+                             if (*alive) fronts_.load_changes(post_, run, service);
+                           });
+    }
   }
   void quit() override {
     *is_alive_ = false;
@@ -104,6 +116,15 @@ class SimFronts::Control final : public FrontControl {
 
 std::shared_ptr<FrontControl> SimFronts::control(ServiceFronts::Post post) {
   return std::make_shared<Control>(*this, std::move(post));
+}
+
+/// What it posts may be refused: meanwhile the run may have ended, or its replicas have another
+/// number.
+void SimFronts::load_changes(const ServiceFronts::Post& post, const core::RunId& run,
+                             const ScaledService& service) {
+  const ReplicaLimits& limits = service.limits;
+  uint32_t replicas = limits.min + world_.random.below(limits.max - limits.min + 1);
+  post(core::ReplicasScaled{run, service.unit, replicas});
 }
 
 core::Event SimFronts::obey(const FrontOrder& order) {

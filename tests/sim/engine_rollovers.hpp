@@ -15,7 +15,8 @@ namespace flow::sim {
 
 constexpr const char* kServedName = "prod";
 
-/// A task and a service, with a canary, without, or one that replaces the version before.
+/// A task and a service, with a canary, without, or one that replaces the version before. Its
+/// replicas may scale.
 std::shared_ptr<const Plan> version_plan(Random& random);
 
 /// How often the journal told of each.
@@ -46,12 +47,15 @@ class SimFronts final : public RecordObserver {
   class Control;
   friend class Control;
   core::Event obey(const FrontOrder& order);
+  void load_changes(const ServiceFronts::Post& post, const core::RunId& run,
+                    const ScaledService& service);
   uint32_t percent_of(const core::RunId& run) const;
 
   World& world_;
   const bool are_slow_;
   std::map<core::RunId, uint32_t> weights_;       // empty: the first version has all
   size_t under_way_ = 0;                          // orders
+  std::map<core::RunId, uint32_t> loads_;         // how often a run's load changed
   std::map<core::RunId, core::Rollover> before_;  // of the runs, before this batch
   std::set<core::RunId> at_work_;                 // of these, those that served
   std::set<core::RunId> answered_;                // runs of whose orders this batch has an answer

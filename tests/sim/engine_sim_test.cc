@@ -58,11 +58,12 @@ struct Totals {
     std::printf(
         "%llu runs, %llu compared with a calm day; attempts: %zu on workers, %zu of gangs, %zu "
         "adopted; %zu workers lost, %zu drained; %zu GPUs failed; %zu gangs grown; %zu dynamic "
-        "calls; %zu replicas ready, %zu services restarted; %llu gangs waited; a result removed in "
+        "calls; %zu replicas ready, %zu services restarted, %zu grown, %zu shrunk; %llu gangs "
+        "waited; a result removed in "
         "%llu%%, %llu runs resumed because of it\n",
         static_cast<unsigned long long>(runs), static_cast<unsigned long long>(compared),
         seen.remote, seen.gangs, seen.adopted, seen.losses, seen.drains, seen.gpu_faults,
-        seen.resizes, seen.dynamic_calls, seen.replicas, seen.restarted,
+        seen.resizes, seen.dynamic_calls, seen.replicas, seen.restarted, seen.grown, seen.shrunk,
         static_cast<unsigned long long>(waiting_gangs), percent(with_lost_result),
         static_cast<unsigned long long>(recomputations));
   }
@@ -128,6 +129,8 @@ TEST_CASE("the engine loop keeps its promises whatever fails", "[engine]") {
   CHECK(totals.seen.dynamic_calls > totals.seeds / 40);
   CHECK(totals.seen.replicas > totals.seeds / 4);
   CHECK(totals.seen.restarted > totals.seeds / 40);
+  CHECK(totals.seen.grown > totals.seeds / 40);
+  CHECK(totals.seen.shrunk > totals.seeds / 40);
   CHECK(totals.seen.resizes > 0);
   CHECK(totals.with_lost_result > totals.seeds / 40);
   CHECK(totals.recomputations > 0);

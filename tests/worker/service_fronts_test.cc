@@ -2,6 +2,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <condition_variable>
 #include <filesystem>
@@ -229,6 +230,101 @@ TEST_CASE("an order that a later one of its run replaces is not answered") {
     changed.notify_all();
   }
   CHECK(answers.next<core::TrafficShifted>().step == 1);
+}
+
+/// What a front says of the load, which a test changes.
+class SaidLoad {
+ public:
+  void say(int64_t queue_us, uint64_t rejected, int replicas) {
+    std::lock_guard lock(mutex_);
+    queue_us_ = queue_us;
+    rejected_ = rejected;
+    replicas_ = replicas;
+  }
+  ToldFront::Answer answer() {
+    return [this](const front::ToFront& message) -> std::optional<front::FromFront> {
+      if (!message.has_status()) return std::nullopt;
+      std::lock_guard lock(mutex_);
+      asked++;
+      front::FromFront answer;
+      answer.mutable_status()->add_versions()->set_version("r0");
+      front::VersionStatus& own = *answer.mutable_status()->add_versions();
+      own.set_version("r1");
+      own.set_queue_us(queue_us_);
+      own.set_rejected(rejected_);
+      own.add_replicas()->set_is_leaving(true);
+      for (int i = 0; i < replicas_; i++) own.add_replicas();
+      return answer;
+    };
+  }
+  std::atomic<int> asked = 0;
+
+ private:
+  std::mutex mutex_;
+  int64_t queue_us_ = 0;
+  uint64_t rejected_ = 0;
+  int replicas_ = 1;
+};
+
+void until(const std::function<bool()>& holds) {
+  while (!holds()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+TEST_CASE(
+    "a service grows and shrinks as its front measures its load, and else nothing is posted") {
+  test::TempFolder folder;
+  SaidLoad load;
+  ToldFront front(folder / "a", load.answer());
+  std::atomic<int> posted = 0;
+  PostedAnswers answers;
+  ReplicaScaler scaler(
+      [&, post = answers.post()](core::Event event) {
+        posted++;
+        post(std::move(event));
+      },
+      std::chrono::milliseconds(1));
+  ScaledService service{3, folder / "a", {1, 2, 5000, 2, 2}};
+  scaler.watch("r1", {service});
+  until([&] { return load.asked > 20; });
+  CHECK(posted == 0);
+  load.say(6000, 0, 1);
+  auto scaled = answers.next<core::ReplicasScaled>();
+  CHECK(scaled.run == "r1");
+  CHECK(scaled.unit == 3);
+  CHECK(scaled.replicas == 2);
+  load.say(6000, 0, 2);
+  until([&, before = load.asked.load()] { return load.asked > before + 20; });
+  CHECK(posted == 1);
+  load.say(0, 0, 2);
+  CHECK(answers.next<core::ReplicasScaled>().replicas == 1);
+  load.say(0, 7, 1);
+  CHECK(answers.next<core::ReplicasScaled>().replicas == 2);
+}
+
+TEST_CASE(
+    "a front whose services are watched no more is not asked, and nothing is connected to it") {
+  test::TempFolder folder;
+  SaidLoad load;
+  ToldFront front(folder / "a", load.answer());
+  PostedAnswers answers;
+  ReplicaScaler scaler(answers.post(), std::chrono::milliseconds(1));
+  scaler.watch("r1", {{3, folder / "a", {1, 2, 5000, 2, 2}}});
+  until([&] { return load.asked > 0; });
+  scaler.watch("r1", {});
+  // The front answers one connection at a time.
+  CHECK(front_status(folder / "a").ok());
+}
+
+TEST_CASE("a version that a front does not have, or a front that is not there, has no load") {
+  front::Status status;
+  status.add_versions()->set_version("r1");
+  CHECK_FALSE(load_of(status, "r1", 1).has_value());
+  CHECK_FALSE(load_of(status, "r2", 1).has_value());
+  test::TempFolder folder;
+  PostedAnswers answers;
+  ReplicaScaler scaler(answers.post(), std::chrono::milliseconds(1));
+  scaler.watch("r1", {{3, folder / "none", {1, 2, 5000, 2, 2}}});
+  scaler.quit();
 }
 
 }  // namespace

@@ -392,6 +392,11 @@ std::string plural(uint64_t count, const std::string& noun) {
   return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
 }
 
+std::string scaled_replicas_text(const ServiceInfo& service) {
+  return std::to_string(service.replicas_wanted) + " of " + std::to_string(service.replicas_min) +
+         ".." + std::to_string(service.replicas_max);
+}
+
 namespace {
 
 /// The code point that starts at text[at]. Of invalid UTF-8 its first byte.

@@ -104,6 +104,8 @@ int64_t parse_duration(
     const std::string& option,
     const std::string& text);  // ms; ends the process with exit code 2 if invalid
 std::string plural(uint64_t count, const std::string& noun);  // "1 task", "2 tasks"
+/// "2 of 1..8": how many replicas a service has, and its limits.
+std::string scaled_replicas_text(const ServiceInfo& service);
 /// "GPU-8f3c fell off the bus (Xid 79): not used until its worker starts again"
 std::string fault_text(const NodeInfo& node, const Gpu& gpu);
 /// Control characters other than newline and tab as \x1b or \u009b: text of scripts must not

@@ -45,12 +45,17 @@ CLI::App* add_serving_verb(CLI::App& app, VerbContext& context, RunArguments& ar
   return verb;
 }
 
-/// "2 of 3": the replicas that answer requests.
+/// "2/3 replicas": those that answer requests, of those that there shall be. "2 of 1..8 replicas"
+/// if their number follows the load, and "1/2 of 1..8 replicas" while one of them starts.
 std::string replicas_text(const ServiceInfo& service) {
   auto ready = std::ranges::count_if(service.replicas, [](const ReplicaInfo& replica) {
     return replica.status == "ready" || replica.status == "busy";
   });
-  return std::to_string(ready) + "/" + plural(service.replicas.size(), "replica");
+  if (service.replicas_max == service.replicas_min)
+    return std::to_string(ready) + "/" + plural(service.replicas.size(), "replica");
+  bool are_all_ready = ready == static_cast<int64_t>(service.replicas_wanted);
+  return (are_all_ready ? "" : std::to_string(ready) + "/") + scaled_replicas_text(service) +
+         " replicas";
 }
 
 std::string latency_text(int64_t us) {

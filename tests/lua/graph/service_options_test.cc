@@ -237,6 +237,18 @@ TEST_CASE("replicas are a number, or a table with one number") {
   CHECK(replicas_of("{ min = 4, max = 4, target_queue = '5ms' }") == 4);
 }
 
+TEST_CASE("replicas that scale have two limits, a target and two times") {
+  Folder folder;
+  flow::ServiceSpec expected;
+  expected.replicas = 2;
+  expected.scaling.max = 8;
+  CHECK(service_with("replicas = { min = 2, max = 8 }", folder) == expected);
+  expected.scaling = {8, 500, 1000, 30'000};
+  CHECK(service_with("replicas = { min = 2, max = 8, target_queue = '500us', up_after = '1s', "
+                     "down_after = '30s' }",
+                     folder) == expected);
+}
+
 TEST_CASE("the percents of a canary end with 100") {
   Folder folder;
   auto percents_of = [&](const std::string& written) {
@@ -254,16 +266,21 @@ TEST_CASE("the error of an option of replicas or of the rollover says what it mu
       {"replicas = 257", "the option `replicas` must be a whole number of 1..256, but is `257`"},
       {"replicas = 1.5", "the option `replicas` must be a whole number of 1..256, but is `1.5`"},
       {"replicas = '2'", "the option `replicas` must be a whole number of 1..256, but is `2`"},
-      {"replicas = { min = 1, max = 8, target_queue = '5ms' }",
-       "the option `replicas` has the min 1 and the max 8, but replicas do not scale by themselves "
-       "yet: write one number, `replicas = 8`"},
-      {"replicas = { min = 3, max = 2 }", "the option `replicas` has the min 3 and the max 2, "},
+      {"replicas = { min = 3, max = 2 }",
+       "the option `replicas` has the min 3 and the max 2, which must not be lower"},
+      {"replicas = { min = 1, max = 257 }",
+       "the option `replicas.max` must be a whole number of 1..256, but is `257`"},
+      {"replicas = { min = 1, max = 2, up_after = '0s' }",
+       "the option `replicas.up_after` must be a duration above 0, but is `0s`"},
+      {"replicas = { min = 1, max = 2, target_queue = '0ms' }",
+       "the option `replicas.target_queue` must be a duration above 0, but is `0ms`"},
       {"replicas = { max = 2 }",
        "the option `replicas` has no `min`, how many processes there are at least: write a number"},
       {"replicas = { min = 0 }",
        "the option `replicas.min` must be a whole number of 1..256, but is `0`"},
       {"replicas = { 2 }",
-       "the option `replicas` has the unknown entry `[1]`; it has: max, min, target_queue"},
+       "the option `replicas` has the unknown entry `[1]`; it has: down_after, max, min, "
+       "target_queue, up_after"},
       {"replicas = { min = 1, target_queue = 5 }",
        "the option `replicas.target_queue` must be a duration such as \"5ms\", but is `5`"},
       {"idempotent = 1", "the option `idempotent` must be true or false, but is `1`"},
