@@ -594,7 +594,7 @@ std::shared_ptr<detail::RunHandle> LocalEngine::serve_for(const std::string& sel
   const Store& store = engine_loop_->parts().store;
   const Blobs& blobs = engine_loop_->parts().blobs;
   RunRecord record = value_or_throw(rolls_back ? version_to_restore(store, blobs, selector)
-                                               : select_record(store, selector));
+                                               : select_served(store, selector));
   Submission submission = from;
   std::string& name = submission.options.name;
   if (rolls_back || name.empty()) name = record.name;
@@ -618,7 +618,7 @@ std::shared_ptr<detail::RunHandle> LocalEngine::serve_for(const std::string& sel
 }
 
 void LocalEngine::cancel(const std::string& selector) {
-  RunRecord record = value_or_throw(select_record(engine_loop_->parts().store, selector));
+  RunRecord record = value_or_throw(select_serving(engine_loop_->parts().store, selector));
   bool admitted = value_or_throw(engine_loop_->post_and_wait(core::CancelRequested{record.id}));
   if (!admitted && record.status != "cancelled")  // a repeated request succeeds
     throw Failed(user_error(fmt::format("the run {} can't be cancelled: it {}", record.id,

@@ -3,6 +3,7 @@
 #include "engine/core/gpu_faults.hpp"
 #include "engine/core/graph.hpp"
 #include "engine/core/mutants.hpp"
+#include "engine/core/rollover.hpp"
 #include "engine/core/scaling.hpp"
 #include "engine/core/workers.hpp"
 #include "engine/plan/tag.hpp"
@@ -146,8 +147,22 @@ struct AdmissionCheck {
     const Run* run = find_run(state, e.run);
     return run != nullptr && may_scale(state, *run, e.unit, e.replicas);
   }
-  bool operator()(const GateCalled&) const { return false; }
-  bool operator()(const GateAnswered&) const { return false; }
+  bool operator()(const GateCalled& e) const {
+    if (!is_at(e.run, e.step, RolloverPhase::gated) || e.fragment == nullptr) return false;
+    const Run& run = *find_run(state, e.run);
+    auto call = next_gate_call(run);
+    const std::vector<TaskNode>& nodes = e.fragment->nodes;
+    return call && run.rollover.gate == kNoNode && nodes.size() == 1 &&
+           nodes[0].kind == NodeKind::task && nodes[0].def == call->def &&
+           nodes[0].name == call->name && has_valid_edges(*run.plan, *e.fragment);
+  }
+  bool operator()(const GateAnswered& e) const {
+    if (!is_at(e.run, e.step, RolloverPhase::gated)) return false;
+    const Run& run = *find_run(state, e.run);
+    UnitId gate = run.rollover.gate;
+    bool has_result = gate != kNoNode && run.units[gate].status == UnitStatus::succeeded;
+    return e.passes ? has_result : !e.why.empty() && (has_result || gate == kNoNode);
+  }
   bool operator()(const WhenResolved& e) const {
     const Unit* u = find_unit(state, e.run, e.unit, Phase::resolving);
     return u != nullptr && find_run(state, e.run)->node(u->node).kind == NodeKind::when;
@@ -247,7 +262,7 @@ struct AdmissionCheck {
     auto may_be_lost = [&](UnitId unit) {
       return unit < run->units.size() && !run->units[unit].dropped &&
              run->units[unit].status == UnitStatus::succeeded && !is_service(*run, unit) &&
-             !is_replica_set(*run, unit);
+             !is_replica_set(*run, unit) && !is_gate(*run, unit);
     };
     bool may_lose = e.lost.empty() || at_rest;
     if (!may_lose || !std::all_of(e.lost.begin(), e.lost.end(), may_be_lost)) return false;
@@ -259,7 +274,7 @@ struct AdmissionCheck {
     if (!at_rest || !e.lost.empty() || e.unit >= run->units.size()) return false;
     const Unit& u = run->units[e.unit];
     return !u.dropped && is_final(u.status) && run->node(u.node).kind != NodeKind::when &&
-           !is_service(*run, e.unit) && !is_replica_set(*run, e.unit);
+           !is_service(*run, e.unit) && !is_replica_set(*run, e.unit) && !is_gate(*run, e.unit);
   }
   bool operator()(const RunDeleted& e) const {
     const Run* run = find_run(state, e.run);

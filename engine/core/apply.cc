@@ -5,6 +5,7 @@
 #include "engine/core/gangs.hpp"
 #include "engine/core/gpu_faults.hpp"
 #include "engine/core/retry.hpp"
+#include "engine/core/rollover.hpp"
 #include "engine/core/scaling.hpp"
 #include "engine/core/transition.hpp"
 #include "engine/core/workers.hpp"
@@ -198,7 +199,7 @@ void Transition::on(const Assigned& event) {
 void Transition::on(const AttemptRequeued& event) {
   Run& r = run(event.id.run);
   Unit& u = r.units[event.id.unit];
-  end_attempt(r, event.id.unit);
+  if (!end_attempt(r, event.id.unit)) return;
   // The token has no number left for one more return: this attempt keeps its number, and the next
   // attempt's number makes its id unique.
   constexpr uint64_t kRequeuesMax = (uint64_t{1} << kRequeuesBits) - 1;
@@ -219,10 +220,10 @@ void Transition::on(const AttemptSucceeded& event) {
         Cause::user_error,
         "the service `" + shown_name(r, unit) + "` ended by itself: its function returned", "", 0};
     WorkerId at = r.units[unit].worker;
-    end_attempt(r, unit);
+    if (!end_attempt(r, unit)) return;
     return retry_or_fail(r, unit, failure, {at});
   }
-  end_attempt(r, unit, false);
+  if (!end_attempt(r, unit, false)) return;
   clear(r.units[unit]);
   if (service) return end_service(r, unit);
   learn_duration(r, unit, event.duration_us);
@@ -251,7 +252,7 @@ void Transition::on(const AttemptFailed& event) {
 void Transition::on(const AttemptWaiting& event) {
   Run& r = run(event.id.run);
   UnitId unit = event.id.unit;
-  end_attempt(r, unit);
+  if (!end_attempt(r, unit)) return;
   Unit& u = r.units[unit];
   auto detail = copy_of(u);
   // A wait that an earlier attempt began keeps its deadline.
@@ -272,7 +273,7 @@ void Transition::on(const AttemptWaiting& event) {
 
 void Transition::on(const AttemptStopped& event) {
   Run& r = run(event.id.run);
-  end_attempt(r, event.id.unit);
+  if (!end_attempt(r, event.id.unit)) return;
   if (r.ending) return end_service(r, event.id.unit);
   to_ready(r, event.id.unit);
 }
@@ -361,24 +362,31 @@ void Transition::note_progress(const AttemptId& id) {
 // ---- ends of attempts
 
 void Transition::fail_attempt(Run& run, UnitId unit, const Failure& failure, const Ending& ending) {
-  end_attempt(run, unit);
+  if (!end_attempt(run, unit)) return;
   if (run.ending) return end_service(run, unit);
   retry_or_fail(run, unit, failure, ending);
 }
 
-void Transition::end_attempt(Run& run, UnitId unit, bool kills) {
+bool Transition::end_attempt(Run& run, UnitId unit, bool kills) {
   FLOW_CHECK(run.units[unit].phase == Phase::running);
   touch(run);
   leave(run, unit);
   if (resources_of(run, unit).is_gang()) end_ranks(run, unit, kills);
+  bool is_stale = is_stale_gate(run, unit);
+  if (is_stale) drop_gate(run, unit);
+  return !is_stale;
 }
 
 // Ends a service of a run that ends: with success, unless a task of the run or its rollover failed.
 void Transition::end_service(Run& run, UnitId unit) {
-  bool was_well = run.failed_units == 0 && !run.cancelling;
+  const Rollover& rollover = run.rollover;
+  bool has_failed_gate = rollover.gate != kNoNode &&
+                         run.units[rollover.gate].status == UnitStatus::failed &&
+                         !run.units[rollover.gate].gives_missing;
+  bool was_well = run.failed_units == (has_failed_gate ? 1 : 0) && !run.cancelling;
   UnitDetail detail;
-  if (was_well && !run.rollover.reason.empty()) {
-    detail.failure = {Cause::user_error, run.rollover.reason, "", 0};
+  if (was_well && !rollover.reason.empty()) {
+    detail.failure = {Cause::user_error, rollover.reason, "", 0};
     return end(run, unit, UnitStatus::failed,
                std::make_shared<const UnitDetail>(std::move(detail)));
   }

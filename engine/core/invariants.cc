@@ -221,10 +221,16 @@ class InvariantChecker {
     expect(!is_under_way || run.status != RunStatus::serving, place,
            "serves before its rollover is done");
     uint32_t of_services = run.open_services + run.open_replica_sets;
-    bool has_ended_tasks = run.has_result && run.open_units() == of_services;
+    uint32_t open_gates = 0;
+    for (const DynamicCalls& calls : run.dynamics)
+      open_gates += is_gate(run, calls.first_unit) && !is_final(run.units[calls.first_unit].status);
+    bool has_ended_tasks = run.has_result && run.open_units() == of_services + open_gates;
     expect(!is_under_way || has_ended_tasks, place, "rolls over before its tasks have ended");
     expect(rollover.reason.empty() || rollover.phase == RolloverPhase::reverting, place,
            "has a reason to fail, but does not revert");
+    bool is_gated = rollover.phase == RolloverPhase::gated && rollover.gate != kNoNode;
+    expect(!is_gated || (is_gate(run, rollover.gate) && !run.units[rollover.gate].dropped), place,
+           "waits for a gate that is not there");
     bool is_owner = rollover.phase == RolloverPhase::done;
     if (!is_under_way && !is_owner) return;
     for (const auto& [id, other] : state_.runs) {

@@ -23,6 +23,9 @@ enum class Mutant {
   joins_without_attempts,
   releases_before_accepted,
   rejoin_takes_reports_again,
+  gate_is_ignored,
+  shift_error_is_ignored,
+  abandoned_rollover_keeps_traffic,
 };
 
 #ifdef FLOW_MUTANTS

@@ -24,7 +24,7 @@ void rebuild_nodes(Run& run) {
     FLOW_CHECK(calls.fragment != nullptr);
     FLOW_CHECK(calls.first_node == run.plan->nodes.size() + run.dynamic_nodes.size());
     append_nodes(run, calls);
-    run.dynamic_of[calls.unit] = i;
+    if (is_dynamic(run, calls.unit)) run.dynamic_of[calls.unit] = i;
   }
 }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "engine/core/mutants.hpp"
+#include "engine/core/rollover.hpp"
 #include "engine/core/scaling.hpp"
 #include "engine/core/transition.hpp"
 
@@ -28,6 +29,7 @@ void Transition::on(const RetryRequested& event) {
   Run& r = run(event.run);
   touch(r);
   detach(state_, r);
+  drop_gates(r);
   if (event.has_unit) {
     rerun(r, event.unit);
   } else {
@@ -167,6 +169,15 @@ void Transition::reset_unit(Run& run, UnitId unit, Phase phase, bool keep_waits)
     fresh.detail = std::make_shared<const UnitDetail>(std::move(detail));
   }
   u = std::move(fresh);
+}
+
+// If a rollover was under way, it begins again.
+void Transition::drop_gates(Run& run) {
+  if (run.rollover.phase == RolloverPhase::done) return;
+  for (const DynamicCalls& calls : run.dynamics) {
+    UnitId unit = calls.first_unit;
+    if (is_gate(run, unit) && is_final(run.units[unit].status)) drop(run, unit);
+  }
 }
 
 void Transition::drop(Run& run, UnitId unit) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "engine/core/mutants.hpp"
 #include "engine/core/scaling.hpp"
 #include "engine/core/transition.hpp"
 
@@ -13,9 +14,19 @@ namespace flow::core {
 
 namespace {
 
+/// How soon a step that had too few requests is measured again: warm-up requests take no longer.
+constexpr int64_t kMeasureAgainMs = 250;
+
 /// Whether nothing asks the run to end.
 bool is_at_work(const Run& run) {
   return !is_final(run.status) && !run.stopping && !run.cancelling && !run.ending;
+}
+
+/// Whether it was resumed, and one of its services dies before any of them is ready.
+bool is_failing(const Run& run) {
+  bool has_died = std::ranges::any_of(
+      run.services, [&](UnitId service) { return run.units[service].phase == Phase::backoff; });
+  return run.status != RunStatus::serving && run.services_up == 0 && has_died;
 }
 
 /// An older timer of it may still fire.
@@ -25,8 +36,8 @@ void forget(Rollover& rollover) {
   rollover.serial = serial;
 }
 
-/// Why the new version does not pass the step, as a clause; "" if it does.
-std::string gate_problem(const CanarySpec& canary, const TrafficMeasured& measured) {
+/// Which limit the new version exceeds in the step, as a clause; "" if none.
+std::string limit_problem(const CanarySpec& canary, const TrafficMeasured& measured) {
   double errors = static_cast<double>(measured.errors);
   double requests = static_cast<double>(measured.requests);
   if (canary.max_error_rate >= 0 && errors > canary.max_error_rate * requests)
@@ -58,6 +69,7 @@ CanarySpec canary_of(const Run& run) {
     if (is_stricter) all.max_error_rate = own.max_error_rate;
     bool is_faster = own.max_p99_us > 0 && (all.max_p99_us == 0 || own.max_p99_us < all.max_p99_us);
     if (is_faster) all.max_p99_us = own.max_p99_us;
+    if (all.gate.empty()) all.gate = own.gate;
   }
   return all;
 }
@@ -102,9 +114,10 @@ void Transition::on(const TrafficShifted& event) {
   touch(r);
   if (r.rollover.phase == RolloverPhase::reverting) return stop_services(r);
   if (!previous_is_at_work(r)) return finish_rollover(r);
-  if (!event.error.empty()) return revert(r, event.error);
+  bool has_failed = !event.error.empty() && !has_mutant(Mutant::shift_error_is_ignored);
+  if (has_failed) return revert(r, event.error);
   if (canary_of(r).percents.empty()) return finish_rollover(r);
-  observe(r);
+  observe(r, canary_of(r).every_ms);
 }
 
 void Transition::on(const TrafficMeasured& event) {
@@ -112,16 +125,14 @@ void Transition::on(const TrafficMeasured& event) {
   touch(r);
   const CanarySpec canary = canary_of(r);
   if (!event.error.empty()) return revert(r, event.error);
-  if (event.requests < canary.min_requests) return observe(r);
-  std::string problem = gate_problem(canary, event);
+  if (event.requests < canary.min_requests) {
+    Time overdue = at_ - r.rollover.began - canary.every_ms;
+    return observe(r, std::min(std::max(overdue, kMeasureAgainMs), canary.every_ms));
+  }
+  std::string problem = limit_problem(canary, event);
   if (!problem.empty()) return revert(r, problem);
-  if (r.rollover.step + 1 == step_count(canary)) return finish_rollover(r);
-  shift(r, r.rollover.step + 1);
+  canary.gate.empty() ? pass_step(r) : call_gate(r, event);
 }
-
-void Transition::on(const GateCalled& event) { touch(run(event.run)); }
-
-void Transition::on(const GateAnswered& event) { touch(run(event.run)); }
 
 void Transition::observed(Run& run) {
   touch(run);
@@ -131,8 +142,14 @@ void Transition::observed(Run& run) {
 
 // ---- steps
 
+void Transition::pass_step(Run& run) {
+  if (run.rollover.step + 1 == step_count(canary_of(run))) return finish_rollover(run);
+  shift(run, run.rollover.step + 1);
+}
+
 void Transition::shift(Run& run, uint32_t step) {
   Rollover& rollover = run.rollover;
+  leave_gate(run);
   rollover.phase = RolloverPhase::shifting;
   rollover.step = step;
   rollover.began = at_;
@@ -140,9 +157,9 @@ void Transition::shift(Run& run, uint32_t step) {
   emit(RunChanged{run.id});
 }
 
-void Transition::observe(Run& run) {
+void Transition::observe(Run& run, int64_t for_ms) {
   run.rollover.phase = RolloverPhase::observing;
-  emit(SetTimer{run.id, kNoNode, ++run.rollover.serial, at_ + canary_of(run).every_ms});
+  emit(SetTimer{run.id, kNoNode, ++run.rollover.serial, at_ + for_ms});
 }
 
 // The run fails with the reason once the version before has all the traffic.
@@ -160,7 +177,9 @@ void Transition::revert(Run& run, const std::string& problem) {
 
 // The run ends or is interrupted: its rollover never was.
 void Transition::abandon_rollover(Run& run) {
-  emit(ShiftTraffic{run.id, run.rollover.previous, run.rollover.step, 0});
+  leave_gate(run);
+  if (!has_mutant(Mutant::abandoned_rollover_keeps_traffic))
+    emit(ShiftTraffic{run.id, run.rollover.previous, run.rollover.step, 0});
   forget(run.rollover);
 }
 
@@ -172,6 +191,7 @@ void Transition::finish_rollover(Run& run) {
     rollover.phase = RolloverPhase::waiting;
     return;
   }
+  leave_gate(run);
   rollover.phase = RolloverPhase::done;
   rollover.reason.clear();
   rollover.serial++;
@@ -181,7 +201,7 @@ void Transition::finish_rollover(Run& run) {
         (other.rollover.phase == RolloverPhase::done || other.status == RunStatus::serving);
     if (!is_before) continue;
     forget(other.rollover);
-    if (other.status != RunStatus::serving || !is_at_work(other)) continue;
+    if (!is_at_work(other)) continue;
     touch(other);
     stop_services(other);
     propagate_skips();
@@ -205,7 +225,8 @@ Run* Transition::owner_beside(const Run& run) {
 
 bool Transition::previous_is_at_work(const Run& run) const {
   auto previous = state_.runs.find(run.rollover.previous);
-  return previous != state_.runs.end() && is_at_work(previous->second);
+  if (previous == state_.runs.end() || !is_at_work(previous->second)) return false;
+  return previous->second.status == RunStatus::serving || previous->second.services_up > 0;
 }
 
 bool Transition::has_other_rollover(const Run& run) const {
@@ -239,7 +260,7 @@ bool Transition::takes_over(Run& run) {
     emit(ShiftTraffic{run.id, "", 0, 100});
     return true;
   }
-  bool owner_works = owner != nullptr && is_at_work(*owner);
+  bool owner_works = owner != nullptr && is_at_work(*owner) && !is_failing(*owner);
   bool waits = !are_services_up(run) || has_other_rollover(run) ||
                (owner_works && owner->status != RunStatus::serving);
   if (waits) {
@@ -287,8 +308,8 @@ void Transition::release_held_back(Run& run) {
                      run.phase_count(Phase::sizing) + run.phase_count(Phase::ready) +
                      run.phase_count(Phase::running) + run.phase_count(Phase::signal) +
                      run.phase_count(Phase::backoff) + run.phase_count(Phase::gathering);
-    if (moves > run.services_up || owner->status != RunStatus::serving || !is_at_work(*owner))
-      return;
+    bool may_be_stopped = owner->status == RunStatus::serving || is_failing(*owner);
+    if (moves > run.services_up || !may_be_stopped || !is_at_work(*owner)) return;
     run.rollover.previous = owner->id;
     emit(RunChanged{run.id});
     touch(*owner);
@@ -312,6 +333,7 @@ void Transition::interrupt_rollover(Run& run) {
   } else if (run.rollover.phase == RolloverPhase::reverting) {
     run.ending = true;
   } else {
+    leave_gate(run);
     forget(run.rollover);
   }
 }
@@ -323,12 +345,37 @@ void Transition::resume_rollover(Run& run) {
   if (!keeps) forget(run.rollover);
 }
 
+// A version that has no room beside the one that serves would wait forever.
+void Transition::refuse_misfits(const Run& changed) {
+  for (auto& [id, other] : state_.runs) {
+    bool may_wait = other.name == changed.name && !is_final(other.status) &&
+                    other.status != RunStatus::serving && other.phase_count(Phase::ready) > 0 &&
+                    other.rollover.phase != RolloverPhase::done;
+    const Run* owner = may_wait ? owner_beside(other) : nullptr;
+    if (owner == nullptr || !is_at_work(*owner)) continue;
+    for (UnitId service : std::vector<UnitId>(other.services)) {
+      const Unit& u = other.units[service];
+      bool has_served = u.detail && u.detail->restarts > 0;
+      if (u.dropped || u.phase != Phase::ready || has_served) continue;
+      std::string why = beside_problem(state_, other, *owner, service);
+      if (why.empty()) continue;
+      leave(other, service);
+      fail(other, service,
+           {Cause::user_error, "`" + shown_name(other, service) + "` " + why, "", 0});
+      touch(other);
+    }
+    propagate_skips();
+    update_run_status(other);
+  }
+}
+
 // Runs of a name wait for each other.
 void Transition::review_rollovers() {
   for (size_t i = 0; i < touched_.size(); i++) {
     const Run& changed = run(touched_[i]);
     if (changed.name.empty() || changed.services.empty()) continue;
     release_held_back(run(touched_[i]));
+    refuse_misfits(run(touched_[i]));
     for (auto& [id, other] : state_.runs) {
       bool is_concerned =
           &other != &changed && other.name == changed.name &&

@@ -1,5 +1,8 @@
 // The takeover of a name's traffic by a new version: what others may know about it.
 #pragma once
+#include <optional>
+#include <string>
+
 #include "engine/core/core.hpp"
 
 namespace flow::core {
@@ -17,6 +20,21 @@ inline bool is_under_way(RolloverPhase phase) {
 /// Whether a run whose name is served beside it waits with the start of its services until the
 /// version before has ended (`rollover = "replace"`).
 bool is_held_back(const Run& run, UnitId unit);
+/// Whether the unit is a call of the task that decides about a canary, and whether nothing waits
+/// for it any more.
+bool is_gate(const Run& run, UnitId unit);
+bool is_stale_gate(const Run& run, UnitId unit);
+/// The next call of that task.
+struct GateCall {
+  UnitId service = 0;  // the own unit of the service whose canary names the task
+  uint32_t def = 0;
+  std::string name;  // of its node: "digits/check", "digits/check#2"
+};
+/// Nothing if no service of the run has such a task.
+std::optional<GateCall> next_gate_call(const Run& run);
+/// Why the service cannot start while the version before serves, as a clause; "" if it can, or if
+/// that version is not the reason.
+std::string beside_problem(const State& state, const Run& run, const Run& owner, UnitId service);
 const char* phase_name(RolloverPhase phase);  // "waiting", "shifting", …; "" for none
 
 }  // namespace flow::core

@@ -3,6 +3,7 @@
 
 #include "engine/core/gangs.hpp"
 #include "engine/core/mutants.hpp"
+#include "engine/core/rollover.hpp"
 #include "engine/core/scaling.hpp"
 #include "engine/core/transition.hpp"
 
@@ -119,8 +120,8 @@ void Transition::on(const StopRequested& event) {
   Run& r = run(event.run);
   touch(r);
   // Services that wait for the traffic of their name, or have a part of it, are stopped too.
-  bool is_served = state_.restarts_services && r.has_result &&
-                   r.open_units() == r.open_services + r.open_replica_sets;
+  bool is_left_alone = r.has_result && r.open_units() == r.open_services + r.open_replica_sets;
+  bool is_served = state_.restarts_services && (is_left_alone || is_under_way(r.rollover.phase));
   if (r.status == RunStatus::serving || is_served) return stop_services(r);
   r.stopping = r.stop_requested = true;
   for (UnitId unit = 0; unit < r.units.size(); unit++) {
@@ -222,7 +223,8 @@ void Transition::update_run_status(Run& r) {
     }
     bool only_services = open == r.open_services + r.open_replica_sets;
     bool failed = r.failed_units > 0;
-    if (only_services && failed && !r.ending) {
+    bool is_reverting = r.rollover.phase == RolloverPhase::reverting;  // a failed gate's, too
+    if (only_services && failed && !r.ending && !is_reverting) {
       stop_services(r);
       propagate_skips();
       continue;
@@ -284,6 +286,7 @@ void Transition::cancel_open(Run& run, const std::string& why, bool stop_running
 
 void Transition::stop_services(Run& run) {
   run.ending = true;
+  if (run.rollover.phase == RolloverPhase::gated) leave_gate(run);
   for (UnitId service : run.services) {
     const Unit& u = run.units[service];
     if (is_final(u.status)) continue;

@@ -51,7 +51,7 @@ class Transition {
   void on(const RunDeleted& event);
   void on(const TrafficShifted& event);  // rollover.cc
   void on(const TrafficMeasured& event);
-  void on(const GateCalled& event);
+  void on(const GateCalled& event);  // gates.cc
   void on(const GateAnswered& event);
   void on(const ReplicasScaled& event);  // scaling.cc
   void on(const GpusFound& event);
@@ -119,12 +119,15 @@ class Transition {
   void forget_failures(const RunId& run, uint32_t def);
   void clear(const Unit& unit);  // it succeeded on its worker
   void note_progress(const AttemptId& id);
-  void end_attempt(Run& run, UnitId unit, bool kills = true);
+  /// False: nothing waits for the unit, which is no part of the run any more.
+  [[nodiscard]] bool end_attempt(Run& run, UnitId unit, bool kills = true);
   void end_service(Run& run, UnitId unit);
   void wait_for_result(Run& run, UnitId unit);  // a resolved when, an expanded dynamic task
   bool check_unit_limit(Run& run, UnitId unit, size_t more);
   void append_instances(Run& run, UnitId map_unit, uint32_t count);
   void append_calls(Run& run, UnitId unit, const std::shared_ptr<const PlanFragment>& fragment,
+                    const Digest& digest);
+  void append_units(Run& run, UnitId owner, const std::shared_ptr<const PlanFragment>& fragment,
                     const Digest& digest);
   void start_timer(Run& run, UnitId unit, Time at);
 
@@ -150,8 +153,9 @@ class Transition {
 
   // rollover.cc
   void shift(Run& run, uint32_t step);
-  void observe(Run& run);
+  void observe(Run& run, int64_t for_ms);
   void observed(Run& run);  // the timer of its step fired
+  void pass_step(Run& run);
   void revert(Run& run, const std::string& problem);
   void abandon_rollover(Run& run);
   void finish_rollover(Run& run);
@@ -166,6 +170,13 @@ class Transition {
   void interrupt_rollover(Run& run);
   void resume_rollover(Run& run);
   void review_rollovers();
+  void refuse_misfits(const Run& changed);
+
+  // gates.cc
+  void call_gate(Run& run, const TrafficMeasured& measured);
+  void gate_ended(Run& run, UnitId unit);
+  void leave_gate(Run& run);
+  void drop_gate(Run& run, UnitId gate);
 
   // scaling.cc
   void use_replica(Run& run, UnitId unit);
@@ -206,6 +217,7 @@ class Transition {
   void continue_run(Run& run);
   void reset_unit(Run& run, UnitId unit, Phase phase, bool keep_waits);
   void drop(Run& run, UnitId unit);
+  void drop_gates(Run& run);
   void drop_expansion(Run& run, UnitId unit);
   void rerun(Run& run, UnitId target);
   void retry_ignored(Run& run);

@@ -240,6 +240,7 @@ void Transition::close(Run& run, UnitId unit, UnitStatus status) {
   if (is_service(run, unit)) run.open_services--;
   if (is_replica_set(run, unit)) run.open_replica_sets--;
   move(run, unit, Phase::done, status);
+  gate_ended(run, unit);
 }
 
 // Called after leave().
@@ -375,16 +376,26 @@ void Transition::append_calls(Run& run, UnitId unit,
   if (!check_unit_limit(run, unit, more)) return;
   std::string conflict = tag_conflict(run, unit, *fragment);
   if (!conflict.empty()) return fail(run, unit, {Cause::user_error, std::move(conflict), "", 0});
+  append_units(run, unit, fragment, digest);
+  wait_for_result(run, unit);
+}
+
+// Adds the calls of a dynamic unit, or that of a service's gate.
+void Transition::append_units(Run& run, UnitId owner,
+                              const std::shared_ptr<const PlanFragment>& fragment,
+                              const Digest& digest) {
   DynamicCalls calls;
-  calls.unit = unit;
+  calls.unit = owner;
   calls.fragment = fragment;
   calls.fragment_digest = digest;
   calls.first_node = static_cast<uint32_t>(run.plan->nodes.size() + run.dynamic_nodes.size());
   calls.first_unit = static_cast<UnitId>(run.units.size());
   append_nodes(run, calls);
-  run.dynamic_of[unit] = run.dynamics.size();
+  if (is_dynamic(run, owner)) {
+    run.dynamic_of[owner] = run.dynamics.size();
+    run.units[owner].expanded = true;
+  }
   run.dynamics.push_back(std::move(calls));
-  run.units[unit].expanded = true;
   UnitId first = static_cast<UnitId>(run.units.size());
   for (uint32_t i = 0; i < fragment->nodes.size(); i++) {
     Unit call;
@@ -416,7 +427,6 @@ void Transition::append_calls(Run& run, UnitId unit,
     if (run.units[call].phase == Phase::waiting_for_dependencies && run.units[call].waits_on == 0)
       advance(run, call);
   }
-  wait_for_result(run, unit);
 }
 
 }  // namespace flow::core

@@ -8,6 +8,7 @@
 #include "engine/core/gangs.hpp"
 #include "engine/core/gpu_faults.hpp"
 #include "engine/core/mutants.hpp"
+#include "engine/core/rollover.hpp"
 #include "engine/core/scaling.hpp"
 #include "engine/core/transition.hpp"
 
@@ -197,7 +198,8 @@ void Transition::reconcile_offer(WorkerId at, const AttemptId& id) {
         u.phase == Phase::running && is_on(u, at) && current_attempt(run, id.unit) == id;
     if (is_current) {
       bool is_resizing = u.detail && u.detail->is_resizing;
-      if (run.cancelling || run.ending || run.stop_requested || is_resizing ||
+      bool is_stale = is_stale_gate(run, id.unit);
+      if (run.cancelling || run.ending || run.stop_requested || is_resizing || is_stale ||
           is_spare(run, id.unit))
         emit(StopAttempt{id, false, at});
       return;
@@ -241,7 +243,7 @@ void Transition::on(const WorkerLost& event) {
 }
 
 void Transition::fail_lost(const LostAttempt& loss) {
-  end_attempt(*loss.run, loss.unit);
+  if (!end_attempt(*loss.run, loss.unit)) return;
   std::string why = loss.why;
   bool was_co_located = loss.ending.is_death && !loss.ending.co_located.empty();
   if (was_co_located) why += " (also running there: " + loss.ending.co_located + ")";

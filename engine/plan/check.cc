@@ -36,6 +36,7 @@ class PlanChecker {
     limits();
     for (const TaskDef& def : plan_.defs) definition(def);
     names();
+    gates();
     for (uint32_t i = 0; i < plan_.nodes.size(); i++) indices(i);
     if (!refs_within(plan_.result)) problem("the pipeline's result", "holds a handle to no node");
     // Edges are followed only if all indices are valid.
@@ -138,6 +139,45 @@ class PlanChecker {
     std::string why = service_problem(def.service);
     if (why.empty()) why = wrapped_server_problem(def.service, !def.shell.command.empty());
     if (!why.empty()) problem(where(def), std::move(why));
+    if (!def.service.canary.gate.empty()) gate(def);
+  }
+
+  void gate(const TaskDef& def) {
+    const std::string& name = def.service.canary.gate;
+    std::string subject = fmt::format("has a `canary` with the gate `{}`, ", name);
+    auto is_it = [&](const TaskDef& other) { return other.name == name; };
+    auto count = std::ranges::count_if(plan_.defs, is_it);
+    if (count == 0) return problem(where(def), subject + "which is no task of the script");
+    if (count > 1)
+      return problem(where(def), subject + fmt::format("and there are {} tasks of that name, or "
+                                                       "some made with `with`: give the gate a "
+                                                       "name of its own",
+                                                       count));
+    const TaskDef& task = *std::ranges::find_if(plan_.defs, is_it);
+    if (task.kind != TaskKind::lua && task.kind != TaskKind::native)
+      return problem(where(def), subject + "which can't return true: write a task of `flow.task`");
+    constexpr size_t kContextAndTable = 2;
+    if (task.parameters.size() > kContextAndTable)
+      problem(where(def),
+              subject + fmt::format("which takes {} arguments: a gate is called with one table, "
+                                    "{{ version, step, requests, errors, p50, p99 }}",
+                                    task.parameters.size() - 1));
+  }
+
+  // One decision is made for all services of a run.
+  void gates() {
+    const TaskDef* first = nullptr;
+    for (const TaskNode& node : plan_.nodes) {
+      if (node.kind == NodeKind::when || node.def >= plan_.defs.size()) continue;
+      const TaskDef& def = plan_.defs[node.def];
+      if (def.kind != TaskKind::service || def.service.canary.gate.empty()) continue;
+      if (first == nullptr) first = &def;
+      if (def.service.canary.gate == first->service.canary.gate) continue;
+      return problem(where(def),
+                     fmt::format("has a `canary` with the gate `{}`, and `{}` has `{}`: one gate "
+                                 "decides for all services of a run",
+                                 def.service.canary.gate, first->name, first->service.canary.gate));
+    }
   }
 
   void placement(const TaskDef& def) {

@@ -93,8 +93,7 @@ std::string canary_problem(const CanarySpec& canary) {
                   (canary.max_error_rate >= 0 && canary.max_error_rate <= 1);
   bool is_sound =
       is_limit && canary.every_ms >= 1 && canary.max_p99_us >= 0 && canary.min_requests >= 1;
-  if (!is_sound) return "has a `canary` with a limit that is not valid";
-  return canary.gate.empty() ? "" : "has a `canary` with a `gate`, which is not available yet";
+  return is_sound ? "" : "has a `canary` with a limit that is not valid";
 }
 
 std::string scaling_problem(const ServiceSpec& service) {

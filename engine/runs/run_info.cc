@@ -308,9 +308,11 @@ RolloverInfo rollover_of(const core::Run& run) {
   const CanarySpec canary = core::canary_of(run);
   bool has_traffic = is_done || rollover.phase == core::RolloverPhase::shifting ||
                      rollover.phase == core::RolloverPhase::observing ||
-                     rollover.phase == core::RolloverPhase::measuring;
+                     rollover.phase == core::RolloverPhase::measuring ||
+                     rollover.phase == core::RolloverPhase::gated;
   uint32_t percent = is_done ? 100 : core::step_percent(canary, rollover.step);
-  return {core::phase_name(rollover.phase),
+  bool is_reverted = rollover.phase == core::RolloverPhase::reverting && core::is_final(run.status);
+  return {is_reverted ? "reverted" : core::phase_name(rollover.phase),
           rollover.previous,
           rollover.reason,
           rollover.step + 1,
@@ -325,7 +327,7 @@ std::string rollover_text(const RolloverInfo& rollover) {
   std::string before = rollover.previous.empty() ? "" : ", run " + rollover.previous;
   if (rollover.phase == "done")
     return fmt::format("it has all traffic; the version before was{}", before.substr(1));
-  if (rollover.phase == "reverting") return rollover.reason;
+  if (rollover.phase == "reverting" || rollover.phase == "reverted") return rollover.reason;
   return fmt::format(
       "it takes over the traffic of its name from the version before{}: step {} of {}, {}% of the "
       "traffic, {}",

@@ -31,11 +31,11 @@ Result<std::set<std::string>> service_names(const Blobs& blobs, const RunRecord&
   return names;
 }
 
-Result<std::optional<RunRecord>> newest_serving(const Store& store,
-                                                const std::vector<RunRecord>& records,
-                                                const std::string& name) {
+Result<std::optional<RunRecord>> newest_served(const Store& store,
+                                               const std::vector<RunRecord>& records,
+                                               const std::string& name, bool may_be_over) {
   for (auto record = records.rbegin(); record != records.rend(); ++record) {
-    if (record->name != name || is_over(record->status)) continue;
+    if (record->name != name || (is_over(record->status) && !may_be_over)) continue;
     auto served = has_served(store, *record);
     FLOW_TRY(served);
     if (*served) return std::optional(*record);
@@ -43,12 +43,36 @@ Result<std::optional<RunRecord>> newest_serving(const Store& store,
   return std::optional<RunRecord>();
 }
 
+Result<RunRecord> select(const Store& store, const std::string& selector, bool may_be_over) {
+  auto newest = select_record(store, selector);
+  FLOW_TRY(newest);
+  bool is_by_name = newest->name == selector && newest->id != selector;
+  if (!is_by_name) return newest;
+  auto records = all_records(store);
+  FLOW_TRY(records);
+  auto serving = newest_served(store, *records, selector, false);
+  FLOW_TRY(serving);
+  if (*serving) return std::move(**serving);
+  if (!may_be_over) return newest;
+  auto served = newest_served(store, *records, selector, true);
+  FLOW_TRY(served);
+  return *served ? std::move(**served) : std::move(*newest);
+}
+
 }  // namespace
 
 Result<std::optional<RunRecord>> serving_version(const Store& store, const std::string& name) {
   auto records = all_records(store);
   FLOW_TRY(records);
-  return newest_serving(store, *records, name);
+  return newest_served(store, *records, name, false);
+}
+
+Result<RunRecord> select_serving(const Store& store, const std::string& selector) {
+  return select(store, selector, false);
+}
+
+Result<RunRecord> select_served(const Store& store, const std::string& selector) {
+  return select(store, selector, true);
 }
 
 Result<std::optional<RunRecord>> version_before(const Store& store, const Blobs& blobs,
@@ -76,7 +100,7 @@ Result<std::set<std::string>> rollback_versions(const Store& store, const Blobs&
   for (const RunRecord& record : *records)
     if (!record.name.empty() && !is_over(record.status)) names.insert(record.name);
   for (const std::string& name : names) {
-    auto serving = newest_serving(store, *records, name);
+    auto serving = newest_served(store, *records, name, false);
     FLOW_TRY(serving);
     if (!*serving) continue;
     auto before = version_before(store, blobs, **serving);

@@ -10,6 +10,11 @@ namespace flow {
 
 /// The newest run of this name that serves, or has served and has not ended.
 Result<std::optional<RunRecord>> serving_version(const Store& store, const std::string& name);
+/// As select_record, but a name means the version that serves, if there is one.
+Result<RunRecord> select_serving(const Store& store, const std::string& selector);
+/// The same for what is to be served again: if nothing serves, a name means the newest run of that
+/// name that has served.
+Result<RunRecord> select_served(const Store& store, const std::string& selector);
 /// The newest run before `serving` that has its name and all its services, has served and has
 /// succeeded.
 Result<std::optional<RunRecord>> version_before(const Store& store, const Blobs& blobs,

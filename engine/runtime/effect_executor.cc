@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "engine/base/failpoint.hpp"
 #include "engine/blobs/checkpoint.hpp"
 #include "engine/core/gangs.hpp"
 #include "engine/core/rollover.hpp"
@@ -89,6 +90,7 @@ void EffectExecutor::start(std::vector<AttemptOrder> orders) {
 }
 
 void EffectExecutor::stop(const core::StopAttempt& stop) {
+  failpoint("attempt-before-stop");
   const std::string worker = worker_name(stop.worker);
   if (worker.empty()) native_.stop(stop.id);
   if (may_save(stop)) {

@@ -250,6 +250,14 @@ void RecordLog::add_lines(const core::State& state, const core::Record& record,
                                     core::shown_name(state.runs.at(e.run), e.unit), e.replicas,
                                     e.replicas == 1 ? "" : "s", replicas_before_));
           },
+          [&](const core::GateCalled& e) {
+            out.add_run(LogLevel::info, "rollover gate called", e.run,
+                        e.fragment->nodes.front().name);
+          },
+          [&](const core::GateAnswered& e) {
+            out.add_run(LogLevel::info, "rollover gate answered", e.run,
+                        e.passes ? "it passes" : e.why);
+          },
           [&](const core::ResizeRequested& e) {
             out.add_attempt(LogLevel::info, "gang resize requested", e.id,
                             fmt::format("{} ranks", e.ranks));

@@ -5,7 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include "engine/base/failpoint.hpp"
 #include "engine/base/size_units.hpp"
+#include "engine/core/rollover.hpp"
 #include "engine/value/cbor.hpp"
 
 namespace flow {
@@ -27,6 +29,31 @@ Status check_memory(const core::State& state, const core::Run& run, core::UnitId
       format_bytes(static_cast<uint64_t>(own))));
 }
 
+std::string shown_result(const Value& value) {
+  return value.is_nil() ? "nothing" : short_json(value);
+}
+
+/// The call of a canary's gate with what was measured in the step.
+PlanFragment gate_fragment(const core::Run& run, const core::GateCall& call,
+                           const core::CallGate& measured) {
+  constexpr double kUsPerMs = 1000;
+  TaskNode node;
+  node.name = call.name;
+  node.def = call.def;
+  node.line = run.plan->defs[call.def].line;
+  node.args = Value::list(
+      {Value::map({{Value("version"), Value(run.id)},
+                   {Value("step"), Value(int64_t{measured.step} + 1)},
+                   {Value("requests"), Value(static_cast<int64_t>(measured.requests))},
+                   {Value("errors"), Value(static_cast<int64_t>(measured.errors))},
+                   {Value("p50"), Value(static_cast<double>(measured.p50_us) / kUsPerMs)},
+                   {Value("p99"), Value(static_cast<double>(measured.p99_us) / kUsPerMs)}})});
+  PlanFragment fragment;
+  fragment.nodes.push_back(std::move(node));
+  fragment.result = Value(Ref{0, {}});
+  return fragment;
+}
+
 }  // namespace
 
 bool is_query(const core::Command& command) {
@@ -34,6 +61,8 @@ bool is_query(const core::Command& command) {
          std::holds_alternative<core::ExpandMap>(command) ||
          std::holds_alternative<core::ResolveWhen>(command) ||
          std::holds_alternative<core::ComputeResources>(command) ||
+         std::holds_alternative<core::CallGate>(command) ||
+         std::holds_alternative<core::ReadGate>(command) ||
          std::holds_alternative<core::GatherValue>(command);
 }
 
@@ -156,10 +185,42 @@ void QueryHandler::resolve(const core::Command& query, core::Time now) {
     recorder_.record_if_admitted(core::WhenResolved{when->run, when->unit, *condition}, now);
   } else if (const auto* compute = std::get_if<core::ComputeResources>(&query)) {
     if (run_of(compute->run) != nullptr) requests_.resources(compute->run, compute->unit);
+  } else if (const auto* gate = std::get_if<core::CallGate>(&query)) {
+    if (const core::Run* run = run_of(gate->run)) call_gate(*gate, *run, now);
+  } else if (const auto* answer = std::get_if<core::ReadGate>(&query)) {
+    if (const core::Run* run = run_of(answer->run)) read_gate(*answer, *run, now);
   } else {
     const auto& value = std::get<core::GatherValue>(query);
     if (const core::Run* run = run_of(value.run)) gather(value, *run, now);
   }
+}
+
+void QueryHandler::call_gate(const core::CallGate& query, const core::Run& run, core::Time now) {
+  auto call = core::next_gate_call(run);
+  if (!call) {
+    core::GateAnswered event{query.run, query.step, false, "its gate is no task of the script"};
+    recorder_.record_if_admitted(std::move(event), now);
+    return;
+  }
+  failpoint("gate-before-call");
+  auto fragment = std::make_shared<const PlanFragment>(gate_fragment(run, *call, query));
+  std::string bytes = encode_fragment(*fragment);
+  Digest digest = sha256(bytes);
+  blobs_.stage(digest, std::move(bytes));
+  core::GateCalled event{query.run, query.step, std::move(fragment), digest};
+  recorder_.record_if_admitted(std::move(event), now);
+}
+
+void QueryHandler::read_gate(const core::ReadGate& query, const core::Run& run, core::Time now) {
+  failpoint("gate-before-answer");
+  core::GateAnswered event{query.run, query.step};
+  auto result = resolver_.result_of(run, query.unit);
+  bool is_boolean = result.ok() && (*result)->kind() == Value::Kind::boolean;
+  event.passes = is_boolean && (*result)->truthy();
+  if (!event.passes)
+    event.why = fmt::format("its gate `{}` returned {}", core::shown_name(run, query.unit),
+                            result.ok() ? shown_result(**result) : result.error().message);
+  recorder_.record_if_admitted(std::move(event), now);
 }
 
 void QueryHandler::gather(const core::GatherValue& query, const core::Run& run, core::Time now) {

@@ -53,6 +53,8 @@ class QueryHandler {
   size_t resolve_inputs(core::Time now);
   void answer(CacheRequest& request, core::Time now);
   void resolve(const core::Command& query, core::Time now);
+  void call_gate(const core::CallGate& query, const core::Run& run, core::Time now);
+  void read_gate(const core::ReadGate& query, const core::Run& run, core::Time now);
   void gather(const core::GatherValue& query, const core::Run& run, core::Time now);
   void fail_unit(const core::RunId& run, core::UnitId unit, const Error& error, core::Time now);
 

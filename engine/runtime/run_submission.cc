@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine/blobs/folder.hpp"
+#include "engine/core/rollover.hpp"
 #include "engine/runs/run_info.hpp"
 #include "engine/runtime/event_log.hpp"
 #include "engine/store/row_keys.hpp"
@@ -280,6 +281,11 @@ Result<RunSubmission::Loaded> RunSubmission::load(RunContext context, const std:
         return user_error(
             fmt::format("`{}` is a service, which does not run again by itself. `flow resume {}` "
                         "starts it again if the run has not ended; else start a new run",
+                        task, id));
+      if (core::is_gate(run, *unit))
+        return user_error(
+            fmt::format("`{}` was called for a step of a canary, and does not run again by itself. "
+                        "`flow retry {}` begins the canary again",
                         task, id));
       result->unit = *unit;
     }

@@ -343,7 +343,8 @@ bool fits(const core::Unit& unit, const TaskNode& node) {
   return (!computes || node.kind != NodeKind::when) && (unit.phase != Phase::signal || unit.detail);
 }
 
-/// Each node has its own unit, and every other unit is an instance of a map or a replica.
+/// Each node has its own unit, and every other unit is an instance of a map or a replica. Dynamic
+/// tasks have calls, and services those of their gates.
 bool fits(const core::Run& run, const std::vector<const TaskNode*>& nodes) {
   size_t own = run.plan->nodes.size();
   for (size_t i = 0; i < own; i++) {
@@ -354,9 +355,12 @@ bool fits(const core::Run& run, const std::vector<const TaskNode*>& nodes) {
     const core::Unit& caller = run.units[calls.unit];
     if (caller.node >= calls.first_node) return false;
     const TaskNode& node = *nodes[caller.node];
+    if (node.kind == NodeKind::when) return false;
     bool is_map = node.kind == NodeKind::map && caller.instance < 0;
-    if (is_map || node.kind == NodeKind::when || run.plan->defs[node.def].kind != TaskKind::dynamic)
-      return false;
+    TaskKind kind = run.plan->defs[node.def].kind;
+    bool has_gate =
+        kind == TaskKind::service && caller.instance < 0 && calls.fragment->nodes.size() == 1;
+    if (!has_gate && (is_map || kind != TaskKind::dynamic)) return false;
     for (size_t i = 0; i < calls.fragment->nodes.size(); i++) {
       if (!is_own(run.units[calls.first_unit + i], calls.first_node + i)) return false;
       is_call[calls.first_unit + i] = true;
@@ -449,7 +453,8 @@ std::string get_run(const journal::Run& m, core::Run& r, const FindPlan& plan,
   r.ending = m.ending();
   r.gathering = m.gathering();
   if (!get_rollover(m.rollover(), r.rollover)) return "a rollover in an unknown phase";
-  return "";
+  bool has_gate = r.rollover.gate == kNoNode || r.rollover.gate < r.units.size();
+  return has_gate ? "" : "a rollover with a gate that is not there";
 }
 
 bool is_known(core::WorkerId at, const std::vector<std::string>& gpus,

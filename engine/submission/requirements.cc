@@ -260,7 +260,12 @@ std::vector<Error> check_requirements(const Plan& plan, const EnvironmentVariabl
     warnings.push_back("this head has no worker now: tasks wait for one");
   std::vector<bool> is_called(plan.defs.size());
   for (const TaskNode& node : plan.nodes) {
-    if (node.kind != NodeKind::when) is_called[node.def] = true;
+    if (node.kind == NodeKind::when) continue;
+    is_called[node.def] = true;
+    const std::string& gate = plan.defs[node.def].service.canary.gate;
+    auto task = std::ranges::find(plan.defs, gate, &TaskDef::name);
+    if (!gate.empty() && task != plan.defs.end())
+      is_called[static_cast<size_t>(task - plan.defs.begin())] = true;
   }
   int32_t cpus_milli = capacity.cpus_milli();
   // What a remote worker has is known only there.

@@ -103,6 +103,7 @@ core::Event ServiceFronts::answer_of(const FrontOrder& order) {
     failpoint("traffic-after-shift");
     return core::TrafficShifted{traffic.run, traffic.step, done.ok() ? "" : done.error().message};
   }
+  failpoint("traffic-before-measure");
   core::TrafficMeasured sum{traffic.run, traffic.step};
   uint64_t fewest = std::numeric_limits<uint64_t>::max();
   for (const std::string& folder : order.folders) {
@@ -114,6 +115,7 @@ core::Event ServiceFronts::answer_of(const FrontOrder& order) {
   }
   // Each service must have had enough.
   if (fewest < order.requests_min) sum.requests = fewest;
+  failpoint("traffic-after-measure");
   return sum;
 }
 

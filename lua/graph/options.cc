@@ -550,7 +550,9 @@ void read_options(lua_State* L, int index, TaskObject& task) {
     raise(L,
           fmt::format("task `{}`: flow.shell needs the option `command`, [[program {{argument}}]]",
                       def.name));
-  if (def.kind == TaskKind::service) check_service_options(L, def, given);
+  if (def.kind != TaskKind::service) return;
+  task.gate = gate_of_options(L, index);
+  check_service_options(L, def, given);
 }
 
 void read_resource_option(lua_State* L, int index, TaskDef& def, uint8_t option) {

@@ -164,9 +164,10 @@ void read_canary_entry(const Option& entry, const std::string& name) {
     canary.min_requests = static_cast<uint32_t>(
         entry.integer(1, kMinRequestsMax, fmt::format("a whole number of 1..{}", kMinRequestsMax)));
   } else {
-    entry.reject(
-        " is not available yet: write `max_error_rate` and `max_p99`, which decide about each step "
-        "too");
+    const TaskObject* task = test_task(entry.L, entry.index);
+    if (task == nullptr)
+      entry.wrong("a task, which is called with { version, step, requests, errors, p50, p99 }");
+    canary.gate = task->def.name;
   }
 }
 
@@ -324,6 +325,17 @@ void read_canary(const Option& option) {
   option.def.service.canary.percents = read_percents(option);
   each_entry(option, {"every", "gate", "max_error_rate", "max_p99", "min_requests"},
              read_canary_entry, static_cast<lua_Integer>(lua_rawlen(option.L, option.index)));
+}
+
+const TaskObject* gate_of_options(lua_State* L, int index) {
+  int top = lua_gettop(L);
+  const TaskObject* task = nullptr;
+  if (lua_getfield(L, index, "canary") == LUA_TTABLE) {
+    lua_getfield(L, -1, "gate");
+    task = test_task(L, lua_gettop(L));
+  }
+  lua_settop(L, top);
+  return task;
 }
 
 void read_warmup(const Option& option) {

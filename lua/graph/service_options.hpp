@@ -30,6 +30,9 @@ void read_service_outputs(const Option& option);
 /// `queue`, which is the name of a queue for other tasks.
 void read_service_queue(const Option& option);
 
+/// The task that is the `gate` of the `canary` in the table of options; null if there is none.
+const TaskObject* gate_of_options(lua_State* L, int index);
+
 /// Raises if the service has options that exclude each other, and sets the defaults that depend on
 /// others. `given` are the names of its options, sorted.
 void check_service_options(lua_State* L, TaskDef& def, const std::vector<std::string>& given);

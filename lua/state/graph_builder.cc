@@ -208,8 +208,11 @@ uint32_t def_index(lua_State* L, GraphBuilder& graph, const TaskObject& task) {
     return static_cast<uint32_t>(task.owner->tasks.size()) + task.variant;
   }
   auto [found, is_new] = graph.def_of.emplace(&task, static_cast<uint32_t>(graph.plan.defs.size()));
-  if (is_new) graph.plan.defs.push_back(task.def);
-  return found->second;
+  uint32_t index = found->second;
+  if (!is_new) return index;
+  graph.plan.defs.push_back(task.def);
+  if (task.gate != nullptr) def_index(L, graph, *task.gate);
+  return index;
 }
 
 void add_node(lua_State* L, GraphBuilder& graph, TaskNode&& node, const TaskObject* task) {

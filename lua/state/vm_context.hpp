@@ -98,6 +98,7 @@ struct TaskObject {
   const TaskObject* base = nullptr;
   const GraphBuilder* owner = nullptr;
   uint32_t variant = 0;
+  const TaskObject* gate = nullptr;  // of a service: the task that decides about its canary
 };
 /// A parameter, and where the script describes it: "pipeline.lua:3: ".
 struct Parameter {

@@ -76,7 +76,7 @@ local flow = {}
 ---@field replicas? integer|{ min: integer, max?: integer } number of processes that answer requests
 ---@field idempotent? boolean false: a request never runs again after its replica died
 ---@field rollover? "replace" drains the version before first
----@field canary? { [integer]: integer, every?: string, max_error_rate?: number, max_p99?: string, min_requests?: integer } { 10, 50, 100, every = "1m" }
+---@field canary? { [integer]: integer, every?: string, max_error_rate?: number, max_p99?: string, min_requests?: integer, gate?: flow.callable } { 10, 50, 100, every = "1m" }
 ---@field warmup? table<string, flow.tensor|flow.strings> a request that a version gets before traffic
 ---@field grpc? integer the port of gRPC; 0: a free one
 ---@field drain_delay? string for which a service that ends accepts connections

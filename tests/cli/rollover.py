@@ -18,7 +18,9 @@ from place import HOLD, Place, main, unused_port  # noqa: E402
 SCRIPT = r'''
 local flow = require "flow"
 local calls = 0
+BEFORE
 local scale = flow.service("scale", { OPTIONS }, function(ctx)
+  START
   return { predict = function(inputs)
     calls = calls + 1
     if FAILS and calls % 2 == 0 then error("every second call fails") end
@@ -71,7 +73,9 @@ def listening_inodes(port):
     return {row[9] for row in rows if int(row[1].split(":")[1], 16) == port and row[3] == "0A"}
 
 
-class Rollover(Place):
+class RolloverPlace(Place):
+    """Versions of the service `scale` of the name `prod`, and clients that call it."""
+
     def setUp(self):
         super().setUp()
         self.clients = []
@@ -82,16 +86,17 @@ class Rollover(Place):
             client.is_over = True
         super().clean()
 
-    def hold_engine(self, **env):
+    def hold_engine(self, *words, **env):
         """The engine of all runs: a process whose own run goes on until `gate` exists."""
         engine = self.start("run", "holder.lua", "--param", "gate=" + self.path("gate"), "--jobs", "4",
-                            "--log-level", "info", "--log-file", self.path("log"), **env)
+                            "--log-level", "info", "--log-file", self.path("log"), *words, **env)
         self.until_holds("one")
         return engine
 
-    def deploy(self, factor, options="port = 0", fails=False, words=()):
+    def deploy(self, factor, options="port = 0", fails=False, words=(), before="", start=""):
         script = "v%d.lua" % factor
-        text = SCRIPT.replace("OPTIONS", options).replace("FACTOR", str(factor))
+        text = SCRIPT.replace("OPTIONS", options).replace("FACTOR", str(factor)).replace("BEFORE", before)
+        text = text.replace("START", start)
         self.write(script, text.replace("FAILS", "true" if fails else "false"))
         return self.start("run", script, "--name", "prod", *words)
 
@@ -133,6 +138,20 @@ class Rollover(Place):
             self.until("version %d answers all" % factor,
                        lambda: [infer(connection) for _ in range(20)] == [(200, factor)] * 20)
 
+    def kill_services(self):
+        """As the death of the machine: neither fronts nor replicas outlive the engine."""
+        for pid in self.serving():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def until_one_serves(self, others="succeeded"):
+        """Returns its number."""
+        self.until("one version serves",
+                   lambda: sorted(run["status"] for run in self.versions()) == sorted(["serving", others]))
+        return 0 if self.versions()[0]["status"] == "serving" else 1
+
+
+class Rollover(RolloverPlace):
     def test_no_request_fails_and_the_listener_stays_open(self):
         self.hold_engine()
         first = self.deploy(1)
@@ -166,12 +185,22 @@ class Rollover(Place):
         self.exits(1, failed, "the canary at 20% failed: ", "max_error_rate is 0.01; the version before, ",
                    "has all traffic again")
         self.assertIn("the canary at 20% failed: ", self.good("why", self.versions()[1]["run"]).out)
-        self.assertEqual(self.show(self.versions()[1]["run"])["rollover"]["phase"], "reverting")
+        shown = self.show(self.versions()[1]["run"])["rollover"]
+        self.assertEqual((shown["phase"], shown["percent"]), ("reverted", 0))
+        self.assertIn("has all traffic again", shown["reason"])
         self.assertEqual(self.versions()[0]["status"], "serving")
         self.logs('detail="20% of the traffic"', "rollover measured", "rolled back", "run ended")
         self.until_answers(1, port)
         self.assertEqual(listening_inodes(port), before)
         self.unload()
+        # The name means the version that serves, not the newest run, which has failed.
+        self.start("serve", "prod")
+        self.until_status(2, "serving")
+        self.until_answers(1, port)
+        self.good("cancel", "prod")
+        self.assertEqual([run["status"] for run in self.versions()], ["succeeded", "failed", "cancelled"])
+        self.start("deploy", "prod", "--name", "prod")
+        self.until_status(3, "serving")
         for client in self.clients:
             self.assertEqual(set(client.failures) - {500}, set())
             share = len(client.failures) / (len(client.failures) + len(client.factors))
@@ -230,6 +259,42 @@ class Rollover(Place):
         self.assertEqual(self.versions()[0]["status"], "serving")
         self.open("gate")
 
+    def test_a_version_without_room_beside_the_one_that_serves_is_refused(self):
+        self.hold_engine("--resource", "seat=1")
+        self.deploy(1, "port = 0, resources = { seat = 1 }")
+        self.load(self.until_status(0, "serving")["url"])
+        refused = self.end(self.deploy(2, "port = 0, resources = { seat = 1 }"))
+        first = self.versions()[0]["run"]
+        self.exits(1, refused, "`scale` has no room beside the version before, %s, whose" % first,
+                   'write `rollover = "replace"` in the options')
+        self.assertEqual(self.versions()[0]["status"], "serving")
+        self.unload()
+        self.assertEqual([client.failures for client in self.clients], [[]] * CLIENTS)
+        self.deploy(3, 'port = 0, resources = { seat = 1 }, rollover = "replace"')
+        self.until_status(2, "serving")
+        self.open("gate")
+
+    def test_a_version_that_dies_at_its_start_after_a_resume_gives_way(self):
+        engine = self.hold_engine()
+        crash = 'if flow.fs.exists("%s") then error("it is broken") end' % self.path("crash")
+        first = self.deploy(1, start=crash)
+        self.until_status(0, "serving")
+        (service,) = self.good("services", "--json").lines()
+        os.kill(service["replicas"][0]["pid"], signal.SIGKILL)
+        run = self.versions()[0]["run"]
+        self.until("it was restarted", lambda: self.tasks(run)["scale"].get("restarts") == 1)
+        self.until_status(0, "serving")
+        first.send_signal(signal.SIGSTOP)  # it would take the run over
+        self.kill(engine)
+        self.kill_services()
+        self.kill(first)
+        self.open("crash")
+        self.start("resume", run)
+        self.until("it dies", lambda: self.tasks(run)["scale"].get("restarts", 0) >= 2)
+        self.deploy(2)
+        self.until_status(1, "serving")
+        self.until_status(0, "succeeded")
+
     def kill_in_rollover(self, failpoint):
         engine = self.hold_engine(FLOW_FAILPOINT=failpoint)
         canary = 'port = 0, canary = { 20, 100, every = "1s", min_requests = 5 }'
@@ -239,9 +304,7 @@ class Rollover(Place):
         self.deploy(2, canary)
         self.assertEqual(self.end(engine).code, -signal.SIGKILL)
         # The processes of both runs resume them.
-        self.until("one version serves",
-                   lambda: sorted(run["status"] for run in self.versions()) == ["serving", "succeeded"])
-        self.until_answers(1 if self.versions()[0]["status"] == "serving" else 2, port)
+        self.until_answers(self.until_one_serves() + 1, port)
         self.assertEqual(listening_inodes(port), before)
         self.unload()
         self.assertEqual([client.failures for client in self.clients], [[]] * CLIENTS)
@@ -257,6 +320,35 @@ class Rollover(Place):
 
     def test_an_engine_that_is_killed_after_the_last_step_leaves_one_version(self):
         self.kill_in_rollover("traffic-after-shift:3")
+
+    def test_an_engine_that_is_killed_before_a_step_is_measured_leaves_one_version(self):
+        self.kill_in_rollover("traffic-before-measure:1")
+
+    def test_an_engine_that_is_killed_after_a_step_was_measured_leaves_one_version(self):
+        self.kill_in_rollover("traffic-after-measure:1")
+
+    def test_an_engine_that_is_killed_before_the_version_before_is_stopped_leaves_one_version(self):
+        self.kill_in_rollover("attempt-before-stop")
+
+    def kill_in_return(self, failpoint):
+        engine = self.hold_engine(FLOW_FAILPOINT=failpoint)
+        self.deploy(1)
+        port = self.load(self.until_status(0, "serving")["url"])
+        before = listening_inodes(port)
+        self.deploy(2, 'port = 0, canary = { 20, 100, every = "1s", max_error_rate = 0.01, min_requests = 5 }',
+                    fails=True)
+        self.assertEqual(self.end(engine).code, -signal.SIGKILL)
+        self.assertEqual(self.until_one_serves("failed"), 0)
+        self.until_answers(1, port)
+        self.assertEqual(listening_inodes(port), before)
+        self.unload()
+        self.assertEqual({failure for client in self.clients for failure in client.failures} - {500}, set())
+
+    def test_an_engine_that_is_killed_before_the_traffic_goes_back_leaves_the_version_before(self):
+        self.kill_in_return("traffic-before-shift:3")
+
+    def test_an_engine_that_is_killed_after_the_traffic_went_back_leaves_the_version_before(self):
+        self.kill_in_return("traffic-after-shift:3")
 
 
 if __name__ == "__main__":

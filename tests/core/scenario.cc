@@ -232,6 +232,7 @@ std::string Scenario::declare(const Words& words) {
     def.service.canary.max_p99_us = number(words, "max_p99", 0);
     std::string max_errors = option(words, "max_errors");
     if (!max_errors.empty()) def.service.canary.max_error_rate = std::stod(max_errors);
+    def.service.canary.gate = option(words, "gate");
     def.service.rolls_by_replacing = has(words, "replace");
     if (def.kind == TaskKind::shell && !has(words, "effect")) def.shell.outputs = {{"out", "out"}};
     plan_->defs.push_back(def);
@@ -428,6 +429,20 @@ bool Scenario::parse(const Words& words, Event& event) {
                       number(words, "p99", 0)};
     e.error = option(words, "error");
     event = std::move(e);
+  } else if (verb == "gated") {
+    GateCalled e{run_, uint32_t(std::stoul(word(1))), nullptr, {}};
+    auto call = next_gate_call(state_.runs.at(run_));
+    auto fragment = std::make_shared<PlanFragment>();
+    fragment->nodes.resize(1);
+    fragment->nodes[0].name = call ? call->name : "";
+    fragment->nodes[0].def = call ? call->def : 0;
+    fragment->nodes[0].args = Value::list({Value(int64_t{e.step})});
+    fragment->result = Value(Ref{0, {}});
+    e.fragment = std::move(fragment);
+    event = std::move(e);
+  } else if (verb == "answered") {
+    event = GateAnswered{run_, uint32_t(std::stoul(word(1))), word(2) == "true",
+                         word(2) == "true" ? "" : "it said " + word(2)};
   } else if (verb == "scaled") {
     event = ReplicasScaled{run_, named, uint32_t(std::stoul(word(2)))};
   } else if (verb == "cancel") {

@@ -4,7 +4,8 @@
 //            [backoff=MS] [factor=F] [cap=MS] [oom=N]
 //            [infra=N] [cpus=MILLI] [memory=N] [priority=N] [cache=no] [effect]
 //            [gpus=MILLI] [gpu=MODEL] [gpu_memory=N] [ranks=N] [ranks_max=N]
-//            [canary=P,P,100] [every=MS] [min=N] [max_errors=RATE] [max_p99=US] [replace]
+//            [canary=P,P,100] [every=MS] [min=N] [max_errors=RATE] [max_p99=US] [gate=DEF]
+//            [replace]
 //   node NAME DEF [args=a,b] [after=a,b] [in=w:then|w:else] [items=a,1,b] [list=a] [limit=N]
 //   node NAME when=a then=b else=c [in=…]
 //   result a,b
@@ -28,7 +29,7 @@
 //   is UNIT STATUS [WORD…]        WORDs: cached, attempts=N, since=MS, phase=N, on=A,B, at=WORKER,
 //                                      ranks=w1,.
 //   shifted STEP [ERROR] / measured STEP [requests=N] [errors=N] [p99=US] [error=TEXT] /
-//   rollovertimer SERIAL          of the run's rollover, events
+//   gated STEP / answered STEP true|WORD / rollovertimer SERIAL   of the run's rollover, events
 //   scaled UNIT N                 how many replicas of a service are in use, an event
 //   status STATUS                 of the run
 //   rollover PHASE [from RUN]     of the run

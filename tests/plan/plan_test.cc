@@ -507,6 +507,45 @@ TEST_CASE("a service with replicas is not mapped") {
   CHECK(problems(plan).empty());
 }
 
+TEST_CASE("the gate of a canary is one task that can return true") {
+  Plan plan = plan_of({call("digits")});
+  plan.defs = {task("digits"), task("check")};
+  plan.defs[0].kind = TaskKind::service;
+  CanarySpec& canary = plan.defs[0].service.canary;
+  canary.percents = {10, 100};
+  canary.gate = "check";
+  plan.defs[1].parameters = {"ctx", "measured"};
+  CHECK(problems(plan).empty());
+  canary.gate = "chek";
+  CHECK(problems(plan) ==
+        "pipeline.lua:3: task `digits` has a `canary` with the gate `chek`, which is no task of "
+        "the script\n");
+  canary.gate = "check";
+  plan.defs[1].parameters = {"ctx", "measured", "more"};
+  CHECK_THAT(problems(plan), Catch::Contains("the gate `check`, which takes 2 arguments: a gate is "
+                                             "called with one table, { version, step, "));
+  plan.defs[1].parameters.clear();
+  for (TaskKind kind : {TaskKind::shell, TaskKind::dynamic, TaskKind::service}) {
+    plan.defs[1].kind = kind;
+    CHECK_THAT(problems(plan), Catch::Contains("the gate `check`, which can't return true: write a "
+                                               "task of `flow.task`"));
+  }
+  plan.defs[1].kind = TaskKind::native;
+  CHECK(problems(plan).empty());
+  plan.defs.push_back(plan.defs[1]);
+  CHECK_THAT(problems(plan), Catch::Contains("the gate `check`, and there are 2 tasks of that "
+                                             "name, or some made with `with`"));
+  plan.defs[2].name = "other";
+  plan.defs.push_back(plan.defs[0]);
+  plan.defs[3].name = "words";
+  plan.defs[3].service.canary.gate = "other";
+  plan.nodes.push_back(call("words"));
+  plan.nodes[1].def = 3;
+  CHECK(problems(plan) ==
+        "pipeline.lua:3: task `words` has a `canary` with the gate `other`, and `digits` has "
+        "`check`: one gate decides for all services of a run\n");
+}
+
 TEST_CASE("a task whose kernel needs a GPU requests one") {
   Plan plan = plan_of({call("train")});
   plan.defs[0].gpu_kernel = "saxpy";

@@ -268,8 +268,6 @@ TEST_CASE("options of a service that no script can give are refused") {
        [](ServiceSpec& s) { s.canary.max_p99_us = -1; }},
       {"has a `canary` with a limit that is not valid",
        [](ServiceSpec& s) { s.canary.min_requests = 0; }},
-      {"has a `canary` with a `gate`, which is not available yet",
-       [](ServiceSpec& s) { s.canary.gate = "check"; }},
       {"has a `warmup` that is not at most 64 tensors of 1048576 bytes in all, by name",
        [](ServiceSpec& s) { std::swap(s.warmup[0], s.warmup[1]); }},
       {"has a `warmup` that is not at most 64 tensors of 1048576 bytes in all, by name",

@@ -64,6 +64,23 @@ TEST_CASE("the serving version of a name is its newest run that has served and h
   CHECK(runs.serving("test") == "r4");
 }
 
+TEST_CASE("a name means the version that serves, else the newest that served, else the newest") {
+  NamedRuns runs;
+  runs.add("20260101-000000-aaaaaa", "prod", "succeeded", false, {"digits"});
+  CHECK(select_served(*runs.store, "prod")->id == "20260101-000000-aaaaaa");
+  runs.add("20260101-000001-aaaaaa", "prod", "succeeded", true, {"digits"});
+  runs.add("20260101-000002-aaaaaa", "prod", "failed", false, {"digits"});  // its canary failed
+  CHECK(select_served(*runs.store, "prod")->id == "20260101-000001-aaaaaa");
+  CHECK(select_serving(*runs.store, "prod")->id == "20260101-000002-aaaaaa");
+  runs.add("20260101-000003-aaaaaa", "prod", "serving", true, {"digits"});
+  runs.add("20260101-000004-aaaaaa", "prod", "failed", false, {"digits"});
+  CHECK(select_served(*runs.store, "prod")->id == "20260101-000003-aaaaaa");
+  CHECK(select_serving(*runs.store, "prod")->id == "20260101-000003-aaaaaa");
+  CHECK(select_serving(*runs.store, "20260101-000004")->id == "20260101-000004-aaaaaa");
+  CHECK(select_served(*runs.store, "last")->id == "20260101-000004-aaaaaa");
+  CHECK_FALSE(select_served(*runs.store, "other").ok());
+}
+
 TEST_CASE("the version before has served the same services and has succeeded") {
   NamedRuns runs;
   runs.add("r1", "prod", "succeeded", true, {"digits", "words"});

@@ -8,11 +8,12 @@
 namespace flow {
 namespace {
 
-/// A service, `digits`.
+/// A service, `digits`, and a task that nothing calls, `check`.
 std::shared_ptr<const Plan> served_plan(const ServiceSpec& service) {
   auto plan = std::make_shared<Plan>();
   plan->pipeline = "p";
-  plan->defs.resize(1);
+  plan->defs.resize(2);
+  plan->defs[1].name = "check";
   plan->defs[0].name = "digits";
   plan->defs[0].kind = TaskKind::service;
   plan->defs[0].service = service;
@@ -81,6 +82,57 @@ TEST_CASE("a canary's steps are orders to the fronts of the run's services") {
   CHECK(engine.front_orders[2].traffic.percent == 100);
   CHECK(engine.run("r2").status == core::RunStatus::running);
   CHECK(engine.run("r1").status == core::RunStatus::serving);
+}
+
+/// The version r2 in the first step of its canary, of which the gate has been called.
+void begin_gated(OpenEngine& engine) {
+  ServiceSpec service;
+  service.canary.percents = {10, 100};
+  service.canary.every_ms = 500;
+  service.canary.gate = "check";
+  for (const char* id : {"r1", "r2"}) {
+    REQUIRE(submit_version(engine, id, service).ok());
+    make_ready(engine);
+  }
+  post_event(engine, core::TrafficShifted{"r2", 0});
+  engine.now += 500;
+  engine.settle();
+  engine.front_orders.clear();
+  post_event(engine, core::TrafficMeasured{"r2", 0, 100, 3, 10'000, 20'500});
+}
+
+TEST_CASE("the gate of a canary is a task of the run that gets what was measured") {
+  OpenEngine engine;
+  begin_gated(engine);
+  const AttemptOrder order = engine.worker.orders.back();
+  CHECK(order.id.run == "r2");
+  CHECK(order.task == "digits/check");
+  CHECK(order.task_name == "check");
+  CHECK(to_json(*decode_value(order.args)) ==
+        R"([{"errors":3,"p50":10.0,"p99":20.5,"requests":100,"step":1,"version":"r2"}])");
+  CHECK(rollover_of(engine.run("r2")).phase == "gated");
+  CHECK(rollover_of(engine.run("r2")).percent == 10);
+  CHECK(engine.front_orders.empty());
+  engine.finish(order.id, Value(true));
+  REQUIRE(engine.front_orders.size() == 1);
+  CHECK(engine.front_orders[0].traffic.percent == 100);
+  CHECK(engine.run("r2").rollover.step == 1);
+}
+
+TEST_CASE("only true lets a canary pass its gate") {
+  const std::pair<Value, const char*> answers[] = {
+      {Value(false), "false"}, {Value(), "nothing"}, {Value(int64_t{1}), "1"}};
+  for (const auto& [answer, text] : answers) {
+    OpenEngine engine;
+    begin_gated(engine);
+    engine.finish(engine.worker.orders.back().id, answer);
+    REQUIRE(engine.front_orders.size() == 1);
+    CHECK(engine.front_orders[0].traffic.percent == 0);
+    CHECK(engine.run("r2").rollover.reason ==
+          std::string("the canary at 10% failed: its gate `digits/check` returned ") + text +
+              "; the version before, r1, has all traffic again");
+    CHECK(engine.run("r1").status == core::RunStatus::serving);
+  }
 }
 
 TEST_CASE("a new version with another listener is refused while its name is served") {

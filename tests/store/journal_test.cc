@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "engine/core/retry.hpp"
+#include "engine/core/rollover.hpp"
 #include "engine/store/checksum.hpp"
 #include "engine/store/journal_schema.hpp"
 #include "engine/store/row_keys.hpp"
@@ -408,6 +409,43 @@ TEST_CASE("bytes of version 10, with GPU failures, replay") {
       decode_snapshot(encode_snapshot(live), sources.find_plan, sources.find_fragment).ok());
 }
 
+TEST_CASE("a snapshot holds the call of a service's gate, and one of another task is rejected") {
+  auto plan = std::make_shared<Plan>();
+  plan->defs.resize(2);
+  plan->defs[0].name = "digits";
+  plan->defs[0].kind = TaskKind::service;
+  plan->defs[0].service.canary.gate = "check";
+  plan->defs[1].name = "check";
+  plan->nodes.resize(1);
+  plan->nodes[0].name = "digits";
+  auto fragment = std::make_shared<PlanFragment>();
+  fragment->nodes.resize(1);
+  fragment->nodes[0].name = "digits/check";
+  fragment->nodes[0].def = 1;
+  fragment->result = Value(Ref{0, {}});
+  FindPlan find_plan = [&](const Digest&) { return plan; };
+  FindFragment find_fragment = [&](const Digest&) { return fragment; };
+  core::State live;
+  record(live, core::EngineStarted{1, 1000, 1 << 30});
+  record(live, core::RunSubmitted{"r", "prod", sha256("plan"), plan, 0, false, false});
+  core::Run& run = live.runs.at("r");
+  run.units.emplace_back().node = 1;
+  run.units.back().forced = true;
+  run.units.back().phase = core::Phase::resolving;
+  run.dynamics.push_back({0, sha256("calls"), fragment, 1, 1, {}});
+  core::rebuild_derived(live);
+  CHECK(core::is_gate(run, 1));
+  CHECK_FALSE(core::is_gate(run, 0));
+  auto restored = decode_snapshot(encode_snapshot(live), find_plan, find_fragment);
+  if (!restored.ok()) FAIL(restored.error().message);
+  const core::Run& again = restored->runs.at("r");
+  CHECK(core::is_gate(again, 1));
+  CHECK(core::unit_name(again, 1) == "digits/check");
+  CHECK(core::check_invariants(*restored) == "");
+  plan->defs[0].kind = TaskKind::lua;
+  CHECK_FALSE(decode_snapshot(encode_snapshot(live), find_plan, find_fragment).ok());
+}
+
 TEST_CASE("a snapshot holds a replicated service with the deaths of its replicas") {
   auto plan = std::make_shared<Plan>();
   plan->defs.resize(1);
@@ -786,7 +824,7 @@ TEST_CASE("bytes of version 20, with scaled replicas and gates, replay and are w
   CHECK(hex(encode_records(of_scaling(sources))) == pinned("journal-20"));
 }
 
-TEST_CASE("a snapshot contains the rollover of a run, and one in an unknown phase is rejected") {
+TEST_CASE("a snapshot contains the rollover of a run, and a damaged one is rejected") {
   Sources sources;
   core::State live;
   std::vector<core::Command> dropped;
@@ -794,10 +832,15 @@ TEST_CASE("a snapshot contains the rollover of a run, and one in an unknown phas
   for (size_t i = 0; i < 2; i++) core::apply(live, records[i], dropped);
   REQUIRE(live.runs.size() == 1);
   core::Run& run = live.runs.begin()->second;
-  run.rollover = {"run-0", core::RolloverPhase::reverting, 2, 5, 1000, "it failed", 4};
+  run.rollover = {"run-0", core::RolloverPhase::reverting, 2, 5, 1000, "it failed", 1};
   auto restored = decode_snapshot(encode_snapshot(live), sources.find_plan, sources.find_fragment);
   if (!restored.ok()) FAIL(restored.error().message);
   CHECK(restored->runs.begin()->second.rollover == run.rollover);
+  run.rollover.gate = static_cast<core::UnitId>(run.units.size());
+  restored = decode_snapshot(encode_snapshot(live), sources.find_plan, sources.find_fragment);
+  REQUIRE_FALSE(restored.ok());
+  CHECK_THAT(restored.error().message, Catch::Contains("a rollover with a gate that is not there"));
+  run.rollover.gate = 1;
   run.rollover.phase = static_cast<core::RolloverPhase>(8);
   restored = decode_snapshot(encode_snapshot(live), sources.find_plan, sources.find_fragment);
   REQUIRE_FALSE(restored.ok());

@@ -33,7 +33,7 @@ std::vector<VerbText> texts_of_runs() {
        "Starts a new run with the plan, the code and the parameters of another one, under the same "
        "name. Only its services run: each other task must be in the cache, else the command names "
        "those that are not and exits with 2.",
-       {{"flow serve prod --detach", "Start the newest run of the name `prod` again"}},
+       {{"flow serve prod --detach", "Start what the name `prod` serves again"}},
        {"deploy", "services", "stop"}},
       {"deploy",
        "As `flow serve`, under the given name. If that name is served, the new version takes over "

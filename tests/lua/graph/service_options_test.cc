@@ -315,8 +315,8 @@ TEST_CASE("the error of an option of replicas or of the rollover says what it mu
       {"canary = { 10, min_requests = 0 }",
        "the option `canary.min_requests` must be a whole number of 1..1000000, but is `0`"},
       {"canary = { 10, gate = print }",
-       "the option `canary.gate` is not available yet: write `max_error_rate` and `max_p99`, which "
-       "decide about each step too"},
+       "the option `canary.gate` must be a task, which is called with { version, step, requests, "
+       "errors, p50, p99 }, but is "},
       {"warmup = flow.zeros(1)",
        "the option `warmup` must be a table of tensors, { pixels = flow.zeros { 1, 64 } }, but "
        "is "},
