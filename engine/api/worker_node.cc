@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "engine/api/cluster_transport.hpp"
+#include "engine/base/address.hpp"
 #include "engine/base/files.hpp"
 #include "engine/base/log.hpp"
 #include "engine/base/size_units.hpp"
@@ -16,6 +17,7 @@
 #include "engine/core/workers.hpp"
 #include "engine/log/log_output.hpp"
 #include "engine/process/cgroup.hpp"
+#include "engine/relay/front_relay.hpp"
 #include "engine/runs/run_info.hpp"
 #include "engine/store/lock.hpp"
 #include "engine/submission/prepare.hpp"
@@ -102,6 +104,7 @@ struct WorkerNode::Impl {
   std::string name;
   std::unique_ptr<StateLock> lock;
   std::unique_ptr<Transport> transport;
+  std::shared_ptr<FrontRelay> relay;
   std::unique_ptr<cluster::WorkerProcess> node;
   std::unique_ptr<GpuWatch> watch;
 };
@@ -165,6 +168,18 @@ WorkerNode::WorkerNode(WorkerNodeOptions options) : impl_(std::make_unique<Impl>
   worker.executor = value_or_throw(find_executor(engine_options(options)));
   worker.executors_max = jobs_of(engine_options(options));
   impl_->transport = value_or_throw(cluster_transport(options.head, node.session));
+  impl_->relay = std::make_shared<FrontRelay>(
+      node.session, value_or_throw(parse_address(options.head)).host,
+      [note = options.on_note, name = impl_->name](const std::string& text) {
+        log::warning("front of a service", {.worker = name, .detail = text});
+        if (note) note(text);
+      });
+  worker.open_front = [relay = impl_->relay](const std::string& folder) {
+    return relay->open(folder);
+  };
+  node.agent.on_front_port = [relay = impl_->relay](const std::string& front, uint16_t port) {
+    relay->set_port(front, port);
+  };
   auto make = [worker](Worker::OnReport on_report) {
     return make_worker(worker, std::move(on_report));
   };

@@ -77,8 +77,9 @@ Bounds bounds_of(const State& state, const Run& run, UnitId unit, int64_t memory
       requested.gpus_milli == 0 && requested.where.empty() && requested.custom_resources.empty() &&
       requested.cpus_milli <= capacity.cpus_milli_min && memory_bytes <= capacity.memory_bytes_min;
   if (fits_each) return {capacity.cpus_milli_min, capacity.memory_bytes_min};
+  bool takes_no_cpu = requested.cpus_milli == 0 || def_of(run, unit)->kind == TaskKind::service;
   auto may_run = [&](const WorkerState& worker) {
-    return !worker.is_lost() && (worker.info.cpus_milli > 0 || requested.cpus_milli == 0);
+    return !worker.is_lost() && (worker.info.cpus_milli > 0 || takes_no_cpu);
   };
   auto has_them = [&](const WorkerState& worker) {
     return may_run(worker) && matches_selector(requested.where, worker.info.labels) &&
@@ -170,9 +171,7 @@ std::string too_large_reason(const State& state, const TaskDef& def, const Resou
                      own.cpus_milli / 1000.0);
 }
 
-bool is_head_only(const TaskDef& def) {
-  return def.kind == TaskKind::native || def.kind == TaskKind::service;
-}
+bool is_head_only(const TaskDef& def) { return def.kind == TaskKind::native; }
 
 SchedulingClass resource_request(const State& state, const Run& run, UnitId unit) {
   const Resources& requested = resources_of(run, unit);
@@ -256,10 +255,10 @@ bool fits_without_cpus(const WorkerState& worker, WorkerId at, const FreeResourc
 FreeResources free_with_services_only(const State& state, WorkerId at) {
   const WorkerInfo& info = state.workers[at].info;
   FreeResources free = all_free(info);
-  if (at != 0) return free;
   for (const auto& [id, run] : state.runs) {
     for (UnitId service : run.services) {
       if (run.units[service].dropped || run.units[service].phase != Phase::running) continue;
+      if (!is_on(run.units[service], at)) continue;
       SchedulingClass held = held_on(info, run, service);
       allocate(free, held, 0);
       allocate_gpus(info.gpus, free, held.gpu, gpus_of(run.units[service]));

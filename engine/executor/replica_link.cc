@@ -45,7 +45,8 @@ ReplicaLink::~ReplicaLink() {
   ::close(wake_);
 }
 
-void ReplicaLink::leave(int64_t grace_ms) {
+void ReplicaLink::leave(int64_t grace_ms, bool is_replaced) {
+  if (is_replaced && !is_leaving()) is_replaced_ = true;
   int64_t stays = kStays;
   leave_ms_.compare_exchange_strong(stays, std::max<int64_t>(0, grace_ms));
   wake();
@@ -261,6 +262,7 @@ void ReplicaLink::send_leave() {
   leave_until_us_ = monotonic_us() + leave_ms_ * 1000;
   front::ToFront message;
   message.mutable_leave()->set_grace_ms(leave_ms_);
+  message.mutable_leave()->set_is_replaced(is_replaced_);
   send(message);  // the next receive() finds that the front is gone
 }
 

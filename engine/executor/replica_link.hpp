@@ -49,8 +49,8 @@ class ReplicaLink {
   Status serve(const Predict& predict, const std::function<void()>& on_wake = {});
 
   /// Tells the front to send no more batches than it must. Any thread; only the first call of this
-  /// and die() counts.
-  void leave(int64_t grace_ms);
+  /// and die() counts. `is_replaced`: another replica will come instead, so that the front goes on.
+  void leave(int64_t grace_ms, bool is_replaced = false);
   /// Ends the connection without a word: the front waits for the next attempt of the replica. Any
   /// thread.
   void die();
@@ -100,6 +100,7 @@ class ReplicaLink {
   int64_t joined_us_ = 0;                  // when it joined the current front
   int64_t delay_us_ = 0;                   // before the next try to join
   std::atomic<int64_t> leave_ms_{kStays};  // the grace of leave()
+  std::atomic<bool> is_replaced_{false};
 };
 
 }  // namespace flow

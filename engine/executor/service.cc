@@ -67,8 +67,8 @@ class Serving {
   Serving(Attempt& attempt, ScriptVm& vm, const ServiceAccess& access)
       : attempt_(attempt), vm_(vm), replica_(options_of(access)) {
     set_drain_time();
-    attempt_.link().set_on_stop([this] { replica_.leave(drain_ms_); });
-    if (attempt_.stopping()) replica_.leave(drain_ms_);
+    attempt_.link().set_on_stop([this] { leave(); });
+    if (attempt_.stopping()) leave();
   }
   ~Serving() { attempt_.link().set_on_stop({}); }
   Serving(const Serving&) = delete;
@@ -100,6 +100,7 @@ class Serving {
     return options;
   }
 
+  void leave() { replica_.leave(drain_ms_, attempt_.link().is_drained()); }
   void set_drain_time() { drain_ms_ = drain_ms_of(attempt_.start().grace_ms()); }
 
   void adopt(const wire::Start& order, ServiceLease& lease) {

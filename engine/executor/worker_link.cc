@@ -236,6 +236,7 @@ std::optional<wire::Start> WorkerLink::take_adoption() {
 void WorkerLink::handle_stop(const wire::Stop& stop) {
   if (same_attempt(stop.id(), current_)) {
     stopping_ = true;
+    is_drained_ = stop.gentle();
     if (on_stop_) on_stop_();
     if (stop.gentle()) return;
     if (stop.kill_after_flush()) return on_kill_after_flush_(stop.id());
@@ -275,7 +276,7 @@ wire::Start WorkerLink::next() {
   current_ = start.id();
   current_commit_ = start.commit();
   began_us_ = monotonic_us();
-  stopping_ = terminated_ = false;
+  stopping_ = terminated_ = is_drained_ = false;
   saved_.clear();
   peers_.clear();
   if (is_background_asleep_) {

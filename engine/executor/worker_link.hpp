@@ -49,6 +49,8 @@ class WorkerLink {
   std::optional<std::vector<std::string>> wait_peers(int64_t limit_ms);
 
   bool stopping() const { return stopping_.load(std::memory_order_relaxed); }
+  /// Whether the newest stop asks to save and end, as that of a worker that drains does.
+  bool is_drained() const { return is_drained_.load(std::memory_order_relaxed); }
   /// Sets the callback for the command to kill the attempt as soon as its checkpoints are written.
   /// It runs on the reading thread.
   void set_on_kill_after_flush(std::function<void(const wire::AttemptName&)> callback);
@@ -125,7 +127,7 @@ class WorkerLink {
   std::function<int()> on_lost_;
   int64_t lost_grace_ms_ = 0;
   std::optional<wire::Start> adoption_;
-  std::atomic<bool> stopping_{false}, terminated_{false}, ended_{false};
+  std::atomic<bool> stopping_{false}, terminated_{false}, ended_{false}, is_drained_{false};
   std::atomic<bool> outlives_{false};  // on_lost_ is set
   std::atomic<bool> is_lost_{false};   // there is no connection; messages are dropped
   std::atomic<int> group_{0};

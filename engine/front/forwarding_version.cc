@@ -69,7 +69,7 @@ struct ForwardingVersion::Server {
   uint64_t answered = 0;    // requests
   uint64_t last_start = 0;  // of a request
   Clock::time_point down_until{};
-  bool is_leaving = false;
+  bool is_leaving = false, is_replaced = false;
 
   bool is_down() const { return Clock::now() < down_until; }
 };
@@ -117,7 +117,7 @@ ForwardingVersion::Server* ForwardingVersion::choose(const Request& request) con
   };
   Server* chosen = nullptr;
   for (const auto& each : servers_) {
-    if ((stays && each->is_leaving) || each->is_down()) continue;
+    if ((stays && each->is_leaving) || each->is_replaced || each->is_down()) continue;
     if (chosen == nullptr || rank(*each) < rank(*chosen)) chosen = each.get();
   }
   return chosen;
@@ -252,7 +252,10 @@ void ForwardingVersion::end(FrontReplica& replica) {
   std::erase_if(servers_, [&](const auto& each) { return each->replica == &replica; });
 }
 
-void ForwardingVersion::set_leaving(FrontReplica& replica) { server_of(replica).is_leaving = true; }
+void ForwardingVersion::set_leaving(FrontReplica& replica, bool is_replaced) {
+  server_of(replica).is_leaving = true;
+  server_of(replica).is_replaced = is_replaced;
+}
 
 ForwardingVersion::Server& ForwardingVersion::server_of(const FrontReplica& replica) const {
   auto server = std::ranges::find(servers_, &replica, [](const auto& each) {

@@ -37,7 +37,7 @@ class ForwardingVersion final : public ServiceVersion {
   void hand_over(const std::function<std::shared_ptr<ServiceVersion>()>& next) override;
   /// Requests that servers have are left to them.
   size_t close() override;
-  void set_leaving(FrontReplica& replica) override;
+  void set_leaving(FrontReplica& replica, bool is_replaced) override;
   bool has_staying() const override;
 
  private:

@@ -151,12 +151,15 @@ void Front::renew(FrontReplica& replica, JoinRequest request) {
   speak_for_primary();
 }
 
-void Front::leave(FrontReplica& replica, Clock::duration grace) {
+void Front::leave(FrontReplica& replica, Clock::duration grace, bool is_replaced) {
   ServiceVersion* version = versions_.find(replica);
   if (version == nullptr) return;
-  if (version->id() != measured_) measured_.clear();  // the version of the canary has taken over
-  leaving_[version->id()] = {grace, Clock::now() + grace};
-  version->set_leaving(replica);
+  if (version->id() != measured_ && !is_replaced)
+    measured_.clear();  // the version of the canary has taken over
+  auto known = leaving_.find(version->id());
+  bool are_replaced = is_replaced && (known == leaving_.end() || known->second.is_replaced);
+  leaving_[version->id()] = {grace, Clock::now() + grace, are_replaced};
+  version->set_leaving(replica, is_replaced);
   update();
 }
 
@@ -293,7 +296,10 @@ void Front::speak_for_primary() {
 
 void Front::update_version(ServiceVersion& version, Clock::time_point now) {
   if (!version.has_replicas()) return update_absent(version, now);
-  if (leaving_.contains(version.id()) && version.has_staying()) return release_idle(version);
+  auto leaving_now = leaving_.find(version.id());
+  bool goes_on =
+      leaving_now != leaving_.end() && (version.has_staying() || leaving_now->second.is_replaced);
+  if (goes_on) return release_idle(version);
   if (!is_left(version, now)) return;
   const Leaving& leaving = leaving_.at(version.id());
   has_left_ = true;
@@ -315,7 +321,9 @@ void Front::update_absent(ServiceVersion& version, Clock::time_point now) {
 /// Whether all replicas were asked to leave, and none that has died instead may come again.
 bool Front::is_left(const ServiceVersion& version, Clock::time_point now) const {
   bool is_awaited = version.lost() > 0 && now < version.lost_at() + kRejoinTime;
-  return leaving_.contains(version.id()) && !version.has_staying() && !is_awaited;
+  auto leaving = leaving_.find(version.id());
+  bool is_leaving = leaving != leaving_.end() && !leaving->second.is_replaced;
+  return is_leaving && !version.has_staying() && !is_awaited;
 }
 
 /// Whether no other version has replicas, or had some a short time ago.
@@ -327,7 +335,7 @@ bool Front::is_last(const ServiceVersion& version, Clock::time_point now) const 
   });
 }
 
-/// Other replicas of the version stay.
+/// Other replicas of the version stay, or will come.
 void Front::release_idle(ServiceVersion& version) {
   for (const ServiceVersion::ReplicaEntry& each : version.replicas()) {
     if (!each.state.is_leaving || each.state.is_busy) continue;

@@ -57,8 +57,9 @@ class Front {
   /// A replica that has joined is run by another engine, which may have other keys.
   void renew(FrontReplica& replica, JoinRequest request);
   /// The replica is asked to stop: it is released as soon as it is not needed. `grace` is for the
-  /// requests of a version whose replicas all leave.
-  void leave(FrontReplica& replica, Clock::duration grace);
+  /// requests of a version whose replicas all leave. With `is_replaced` the version goes on without
+  /// it, also if it is the last one: another will come.
+  void leave(FrontReplica& replica, Clock::duration grace, bool is_replaced = false);
   /// The replica is gone; also after it was released.
   void remove(FrontReplica& replica);
   /// The outcome of a batch. False if the replica does not run it.
@@ -96,6 +97,7 @@ class Front {
   struct Leaving {
     Clock::duration grace;
     Clock::time_point until;
+    bool is_replaced = false;  // all that leave
   };
   struct Drain {
     Clock::duration grace;

@@ -32,7 +32,8 @@ class FrontFolder {
  public:
   static constexpr const char *kSocket = "front.sock", *kLog = "front.log", *kPid = "front.pid",
                               *kPort = "front.port", *kGrpcPort = "front.grpc_port",
-                              *kTraffic = "front.traffic", *kLock = "front.lock";
+                              *kTraffic = "front.traffic", *kGate = "front.gate",
+                              *kLock = "front.lock";
 
   /// Makes the folder (mode 0700), and locks it. Null if another process holds it.
   static Result<std::unique_ptr<FrontFolder>> open(const std::string& path);

@@ -40,9 +40,10 @@ Result<Front::JoinRequest> join_request_of(const front::Join& join) {
   if (std::string problem = service_problem(spec); !problem.empty()) return invalid(problem);
   // It must not serve without the keys that it asks for.
   if (!spec.keys.is_empty() && join.keys().empty()) return invalid("it has no keys");
-  Front::JoinRequest request{.version = join.version(),
-                             .replica = {join.replica(), join.pid(), join.gpus()},
-                             .options = {}};
+  Front::JoinRequest request{
+      .version = join.version(),
+      .replica = {.name = join.replica(), .pid = join.pid(), .gpus = join.gpus()},
+      .options = {}};
   ServiceOptions& options = request.options;
   if (join.wraps_server()) {
     auto server = parse_listen(join.server());
@@ -116,6 +117,7 @@ front::Status status_of(const Front& front) {
       replica.set_is_leaving(entry.state.is_leaving);
       replica.set_batches(entry.state.batches);
       replica.set_is_busy(entry.state.is_busy);
+      replica.set_worker(entry.description.worker);
     }
   }
   return status;

@@ -23,11 +23,13 @@ constexpr size_t kShownMax = 100;  // bytes of a name
 }  // namespace
 
 FrontPeer::FrontPeer(Front& front, EventLoop& loop, int socket,
-                     std::function<void(const std::string&)> log, std::function<void()> ended)
+                     std::function<void(const std::string&)> log, std::function<void()> ended,
+                     PeerAccess access)
     : front_(front),
       loop_(loop),
       log_(std::move(log)),
       ended_(std::move(ended)),
+      access_(std::move(access)),
       socket_(std::make_shared<FrameSocket>(loop, socket)) {
   socket_->start({.received = [this](const Bytes& frame) { receive(frame); },
                   .ended = [this](const std::string& why) { disconnect(why); }});
@@ -124,13 +126,13 @@ void FrontPeer::receive(const Bytes& frame) {
 
 void FrontPeer::receive_message(const front::ToFront& message) {
   if (role_ == Role::unknown && message.has_join()) return join(message.join());
-  if (role_ == Role::unknown && message.has_control()) {
+  if (role_ == Role::unknown && message.has_control() && !access_.remote) {
     role_ = Role::engine;
     name_ = "an engine";
     return front_.add_engine();
   }
   if (role_ == Role::replica && message.has_join()) {
-    auto request = join_request_of(message.join());
+    auto request = join_request(message.join());
     if (!request.ok()) return disconnect(request.error().message);
     return front_.renew(*this, std::move(*request));
   }
@@ -141,8 +143,9 @@ void FrontPeer::receive_message(const front::ToFront& message) {
     return release_inputs(message.memory_released());
   if (role_ == Role::replica && message.has_leave()) {
     int64_t grace_ms = std::clamp<int64_t>(message.leave().grace_ms(), 0, kGraceMax);
-    return front_.leave(*this, std::chrono::milliseconds(grace_ms));
+    return front_.leave(*this, std::chrono::milliseconds(grace_ms), message.leave().is_replaced());
   }
+  if (role_ == Role::engine && message.has_gate()) return open_gate(message.gate());
   if (role_ == Role::engine && message.has_traffic()) return set_traffic(message.traffic());
   if (role_ == Role::engine && message.has_status()) {
     if (socket_->unsent_bytes() > kAnswerBytesMax) return disconnect("it reads no answers");
@@ -154,10 +157,29 @@ void FrontPeer::receive_message(const front::ToFront& message) {
   disconnect("it sent a message that is not its turn");
 }
 
+/// The worker is the one that has proven its secret, whatever the replica says.
+Result<Front::JoinRequest> FrontPeer::join_request(const front::Join& join) const {
+  auto request = join_request_of(join);
+  if (!request.ok() || !access_.remote) return request;
+  request->replica.worker = access_.remote->worker;
+  if (request->replica.server == 0) return request;
+  auto port = access_.remote->forward(request->replica.server);
+  FLOW_TRY(port);
+  request->replica.server = *port;
+  request->replica.server_socket = 0;  // it is one of the other machine
+  return request;
+}
+
+void FrontPeer::open_gate(const front::Gate& gate) {
+  if (!access_.open_gate) return disconnect("it asked for a listener, and there is none");
+  if (Status opened = access_.open_gate(gate); !opened.ok())
+    log_("replicas on other machines cannot join: " + opened.error().message);
+}
+
 void FrontPeer::join(const front::Join& join) {
   name_ = fmt::format("replica `{}` (process {})", cut_text(to_line(join.replica()), kShownMax),
                       join.pid());
-  auto request = join_request_of(join);
+  auto request = join_request(join);
   role_ = Role::replica;
   if (join.shares_memory()) share_memory();
   Status joined = request.ok() ? front_.join(*this, std::move(*request)) : Status(request.error());

@@ -2,15 +2,24 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/front/frame_socket.hpp"
 #include "engine/front/front.hpp"
+#include "engine/front/worker_gate.hpp"
 #include "engine/protocol/front.pb.h"
 #include "engine/serve/memory/replica_memory.hpp"
 
 namespace flow {
+
+/// What a peer may do beside what all may.
+struct PeerAccess {
+  /// Of a replica on another machine, which may be nothing else.
+  std::optional<RemotePeer> remote{};
+  std::function<Status(const front::Gate&)> open_gate{};  // for an engine
+};
 
 /// Only the loop's thread uses it.
 class FrontPeer final : public FrontReplica {
@@ -20,7 +29,7 @@ class FrontPeer final : public FrontReplica {
   /// `ended` is called once, when the connection has ended; not by the constructor. `log` gets a
   /// line if that is a fault of the peer. All outlive it.
   FrontPeer(Front& front, EventLoop& loop, int socket, std::function<void(const std::string&)> log,
-            std::function<void()> ended);
+            std::function<void()> ended, PeerAccess access = {});
   ~FrontPeer() override;
 
   Role role() const { return role_; }
@@ -35,7 +44,9 @@ class FrontPeer final : public FrontReplica {
  private:
   void receive(const Bytes& frame);
   void receive_message(const front::ToFront& message);
+  Result<Front::JoinRequest> join_request(const front::Join& join) const;
   void join(const front::Join& join);
+  void open_gate(const front::Gate& gate);
   void set_traffic(const front::Traffic& traffic);
   void share_memory();
   void offer(const ReplicaMemory::Offer& offer);
@@ -46,6 +57,7 @@ class FrontPeer final : public FrontReplica {
   EventLoop& loop_;
   const std::function<void(const std::string&)> log_;
   const std::function<void()> ended_;
+  const PeerAccess access_;
   const std::shared_ptr<FrameSocket> socket_;
   Role role_ = Role::unknown;
   std::string name_ = "a peer";  // for the log

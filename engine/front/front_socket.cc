@@ -29,11 +29,16 @@ bool is_of_this_user(int socket) {
 
 }  // namespace
 
-FrontSocket::FrontSocket(Front& front, EventLoop& loop, std::function<void(const std::string&)> log)
+FrontSocket::FrontSocket(Front& front, EventLoop& loop, std::function<void(const std::string&)> log,
+                         std::string gate_file)
     : front_(front),
       loop_(loop),
       log_(std::move(log)),
       acceptor_(loop.context()),
+      gate_(
+          loop, std::move(gate_file),
+          [this](int socket, RemotePeer peer) { add_peer(socket, {.remote = std::move(peer)}); },
+          log_),
       retry_(loop.context()) {}
 
 FrontSocket::~FrontSocket() = default;
@@ -96,10 +101,16 @@ void FrontSocket::accept_some() {
 }
 
 void FrontSocket::adopt(int socket) {
-  bool is_ours = is_of_this_user(socket);
-  if (!is_ours || peers_.size() >= kPeersMax) {
-    log_(is_ours ? fmt::format("a peer was turned away: {} are connected", peers_.size())
-                 : "a peer was turned away: it belongs to another user");
+  if (is_of_this_user(socket))
+    return add_peer(socket,
+                    {.open_gate = [this](const front::Gate& gate) { return gate_.open(gate); }});
+  log_("a peer was turned away: it belongs to another user");
+  ::close(socket);
+}
+
+void FrontSocket::add_peer(int socket, PeerAccess access) {
+  if (peers_.size() >= kPeersMax) {
+    log_(fmt::format("a peer was turned away: {} are connected", peers_.size()));
     ::close(socket);
     return;
   }
@@ -107,7 +118,7 @@ void FrontSocket::adopt(int socket) {
   // Not at once: the peer is the caller.
   auto ended = [this, place] { loop_.post([this, place] { peers_.erase(place); }); };
   try {
-    *place = std::make_shared<FrontPeer>(front_, loop_, socket, log_, ended);
+    *place = std::make_shared<FrontPeer>(front_, loop_, socket, log_, ended, std::move(access));
   } catch (const std::exception& error) {
     peers_.erase(place);
     log_(fmt::format("a peer was turned away: {}", error.what()));

@@ -73,7 +73,7 @@ int serve(const FrontFolder& folder, int64_t lease_ms, FrontLog& log) {
                           .log = write,
                           .ended = [main = ::pthread_self()] { ::pthread_kill(main, kEnded); }});
   if (!front.ok()) return fail(log, front.error());
-  FrontSocket socket(**front, loop, write);
+  FrontSocket socket(**front, loop, write, folder.path_of(FrontFolder::kGate));
   Status written =
       write_file_atomic(folder.path_of(FrontFolder::kPid), fmt::format("{}\n", ::getpid()));
   Status listening =

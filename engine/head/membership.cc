@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdio>
 
+#include "engine/base/address.hpp"
 #include "engine/base/engine_thread.hpp"
 #include "engine/base/log.hpp"
 #include "engine/cluster/session/session_options.hpp"
@@ -94,8 +95,22 @@ Result<std::unique_ptr<ClusterMembership>> ClusterMembership::make(EngineLoop& e
     joined.swap(membership->joined_);
   }
   for (const std::string& name : joined) membership->record_address(name);
+  membership->open_fronts(session);
   log::info("head started", {.detail = "listens at " + membership->address()});
   return membership;
+}
+
+// Replicas of services on the workers connect to fronts on this machine.
+void ClusterMembership::open_fronts(const cluster::SessionOptions& session) {
+  auto listens = numeric_address(address());
+  auto parsed = listens.ok() ? parse_address(*listens) : Result<Address>(listens.error());
+  if (!parsed.ok() || session.secret == nullptr) return;
+  engine_loop_.parts().workers.open_fronts({.host = parsed->host,
+                                            .name = session.name,
+                                            .version = session.version,
+                                            .schema = session.schema,
+                                            .secret = std::string(session.secret->view()),
+                                            .lost_after_ms = session.lost_after_ms});
 }
 
 // A worker may join before the head knows the address at which it listens.

@@ -95,6 +95,7 @@ class ClusterMembership final : private cluster::WorkerListenerUser {
                                                          cluster::SessionOptions session,
                                                          bool has_threads);
   void await_former_workers(int64_t adopt_ms);
+  void open_fronts(const cluster::SessionOptions& session);
   void record_address(const std::string& name);
   uint64_t committed_of(const std::string& name, const std::string& spool) const;
   std::string on_join(std::shared_ptr<WorkerConnection> connection,

@@ -162,6 +162,13 @@ void RemoteWorker::forget(const core::RunId& run) {
   send_locked(message);
 }
 
+void RemoteWorker::set_front_port(const std::string& front, uint16_t port) {
+  worker_protocol::ToWorker message;
+  message.mutable_front_port()->set_front(front);
+  message.mutable_front_port()->set_port(port);
+  send(message);
+}
+
 void RemoteWorker::accept_join(uint64_t acked) {
   worker_protocol::ToWorker message;
   message.mutable_join_accepted()->set_acked(acked);

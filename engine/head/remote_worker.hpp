@@ -60,6 +60,7 @@ class RemoteWorker final : public WorkerConnection {
   void ack_saved(const core::AttemptId& id, const std::string& name, bool ok) override;
   void replicate(const core::AttemptId& id, const Digest& checkpoint) override;
   void forget(const core::RunId& run) override;
+  void set_front_port(const std::string& front, uint16_t port) override;
   void ack_logs(size_t) override {}  // ack_reports acknowledges them
   void accept_join(uint64_t acked) override;
   void ack_reports(uint64_t number) override;

@@ -186,10 +186,9 @@ class PlanChecker {
       problem(where(def), fmt::format("has `where = \"{}\"`, which {}: write for example "
                                       "\"disk == ssd and not shared\"",
                                       text, parsed.error().message));
-    if (def.kind == TaskKind::native || def.kind == TaskKind::service)
+    if (def.kind == TaskKind::native)
       problem(where(def),
-              "has `where`: a service and a native task run only on the engine's own machine; "
-              "remove it");
+              "has `where`: a native task runs only on the engine's own machine; remove it");
   }
 
   // ---- names

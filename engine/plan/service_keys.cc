@@ -1,6 +1,7 @@
 #include "engine/plan/service_keys.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -60,6 +61,12 @@ Result<std::vector<std::string>> read_key_file(const std::string& path) {
   return keys;
 }
 
+Result<std::string> key_list_of_file(const std::string& path) {
+  auto keys = read_key_file(path);
+  FLOW_TRY(keys);
+  return fmt::format("{}", fmt::join(*keys, ","));
+}
+
 std::vector<std::string> secrets_of_key_list(const std::string& text) {
   std::vector<std::string> secrets{text};
   if (auto keys = parse_key_list(text); keys.ok())
@@ -70,11 +77,14 @@ std::vector<std::string> secrets_of_key_list(const std::string& text) {
 Result<std::vector<std::string>> service_keys(const ServiceKeySource& source,
                                               std::string_view variable_text) {
   if (source.is_empty()) return std::vector<std::string>{};
-  if (!source.file.empty()) return read_key_file(source.file);
+  bool is_read_here = !source.file.empty() && variable_text.empty();
+  if (is_read_here) return read_key_file(source.file);
   auto keys = parse_key_list(variable_text);
   if (!keys.ok())
     return user_error(
-        fmt::format("the environment variable {} {}", source.variable, keys.error().message));
+        source.file.empty()
+            ? fmt::format("the environment variable {} {}", source.variable, keys.error().message)
+            : fmt::format("the file `{}` {}", source.file, keys.error().message));
   return keys;
 }
 

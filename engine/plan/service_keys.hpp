@@ -24,7 +24,11 @@ Result<std::vector<std::string>> read_key_file(const std::string& path);
 /// What to redact where a variable holds keys: its whole text, and each key.
 std::vector<std::string> secrets_of_key_list(const std::string& text);
 
-/// The keys of a service; none if it asks for none. `variable_text` is the value of its variable.
+/// The keys of a file as the text of a variable, for a machine that lacks the file.
+Result<std::string> key_list_of_file(const std::string& path);
+
+/// The keys of a service; none if it asks for none. `variable_text` is the value of its variable,
+/// or key_list_of_file(); a file is read if it is empty.
 /// Errors name the variable or the file.
 Result<std::vector<std::string>> service_keys(const ServiceKeySource& source,
                                               std::string_view variable_text);

@@ -102,6 +102,17 @@ Status FrontClient::set_traffic(const front::Traffic& traffic) {
   return {};
 }
 
+Status FrontClient::open_gate(const front::Gate& gate) {
+  front::ToFront message;
+  *message.mutable_gate() = gate;
+  std::string frame;
+  append_frame(frame, message);
+  constexpr std::chrono::milliseconds kSend{100};
+  std::string problem = send_all(socket_->number, frame, std::chrono::steady_clock::now() + kSend);
+  if (!problem.empty()) return no_answer(problem);
+  return {};
+}
+
 Result<front::Status> front_status(const std::string& folder, const front::StatusRequest& request) {
   auto client = FrontClient::connect(folder);
   FLOW_TRY(client);

@@ -22,6 +22,8 @@ class FrontClient {
   static Result<FrontClient> connect(const std::string& folder);
   /// With `request.warm_up` the front completes the requests of a step by warm-up requests.
   Result<front::Status> status(const front::StatusRequest& request = {});
+  /// Lets in the workers of other machines. Does not wait for the front.
+  Status open_gate(const front::Gate& gate);
   /// Sets the weights of its versions.
   Status set_traffic(const front::Traffic& traffic);
 

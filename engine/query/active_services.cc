@@ -46,6 +46,7 @@ void update_replica(const front::ReplicaStatus& from, ReplicaInfo& replica) {
   replica.name = from.replica();
   replica.pid = from.pid();
   replica.status = from.is_leaving() ? "leaving" : from.is_busy() ? "busy" : "ready";
+  if (replica.worker.empty()) replica.worker = from.worker();
   if (replica.gpus.empty()) replica.gpus = split_at_commas(from.gpus());
 }
 

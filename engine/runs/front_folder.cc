@@ -19,4 +19,19 @@ std::string front_folder(std::string_view state_dir, const core::Run& run, core:
                       is_own ? core::unit_name(run, unit) : node.name);
 }
 
+std::map<std::string, core::RunId> fronts_of_other_workers(std::string_view state_dir,
+                                                           const core::State& state) {
+  std::map<std::string, core::RunId> fronts;
+  for (const auto& [id, run] : state.runs) {
+    bool is_stopping = run.ending || run.cancelling || run.stop_requested;
+    if (is_stopping || run.services.empty() || core::is_final(run.status)) continue;
+    for (core::UnitId service : run.services) {
+      const core::Unit& unit = run.units[service];
+      bool runs_there = !unit.dropped && unit.phase == core::Phase::running && unit.worker != 0;
+      if (runs_there) fronts.emplace(front_folder(state_dir, run, service), id);
+    }
+  }
+  return fronts;
+}
+
 }  // namespace flow

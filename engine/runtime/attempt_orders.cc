@@ -112,8 +112,19 @@ void AttemptOrders::add(const core::AttemptId& id, std::vector<AttemptOrder>& or
   const core::Unit& unit = run.units[id.unit];
   if (core::resources_of(run, id.unit).is_gang()) return split(std::move(*order), run, orders);
   order->worker = worker_name(unit.worker);
+  if (!order->worker.empty()) send_keys(*order);
   if (order->resources.gpus_milli > 0) order->gpus = core::gpus_of(unit);
   orders.push_back(std::move(*order));
+}
+
+// Another machine may lack the file. If it cannot be read here, the replica says why.
+void AttemptOrders::send_keys(AttemptOrder& order) {
+  if (order.service.keys.file.empty()) return;
+  auto keys = key_list_of_file(order.service.keys.file);
+  if (!keys.ok()) return;
+  order.service_keys = std::move(*keys);
+  for (std::string& secret : secrets_of_key_list(order.service_keys))
+    order.hide.push_back(std::move(secret));
 }
 
 std::string AttemptOrders::worker_name(core::WorkerId worker) const {

@@ -63,6 +63,7 @@ class AttemptOrders {
  private:
   std::optional<AttemptOrder> make(const core::AttemptId& id);
   void split(AttemptOrder order, const core::Run& run, std::vector<AttemptOrder>& orders) const;
+  static void send_keys(AttemptOrder& order);
   std::string worker_name(core::WorkerId worker) const;
   bool can_prefetch(const core::AttemptId& id) const;
   void add_environment(const TaskDef& def, const RunContext& context, AttemptOrder& order) const;

@@ -76,6 +76,7 @@ void EffectExecutor::execute(const std::vector<core::Command>& effects) {
     if (order.kind == TaskKind::service) changed.insert(order.id.run);
   watch_load(changed);
   start(std::move(orders));
+  if (state_.workers.size() > 1) hold_fronts();
   for (const core::RunId& run : ended) timers_.forget(run);
   for (const core::RunId& run : ended) end_run(run);
 }
@@ -87,6 +88,17 @@ void EffectExecutor::start(std::vector<AttemptOrder> orders) {
   }
   std::erase_if(orders, is_native);
   if (!orders.empty()) workers_.stage(std::move(orders), 0);
+}
+
+// The front of a service runs on this machine, wherever its replicas are.
+void EffectExecutor::hold_fronts() {
+  std::vector<HeldFront> fronts;
+  for (const auto& [folder, run] : fronts_of_other_workers(state_dir_, state_)) {
+    const RunContext* context = active_runs_.find(run);
+    fronts.push_back(
+        {folder, context != nullptr ? context->front_lease_ms : RunContext().front_lease_ms});
+  }
+  workers_.hold_fronts(std::move(fronts));
 }
 
 void EffectExecutor::stop(const core::StopAttempt& stop) {

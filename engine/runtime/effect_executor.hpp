@@ -43,6 +43,7 @@ class EffectExecutor {
   void replicate(const core::AttemptId& id, const core::Unit& unit);
   std::string worker_name(core::WorkerId worker) const;
   void start(std::vector<AttemptOrder> orders);
+  void hold_fronts();
   void end_run(const core::RunId& run);
   void give_to_fronts(const core::ShiftTraffic& traffic, bool measures);
   void measure(const core::MeasureTraffic& measure);

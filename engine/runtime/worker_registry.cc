@@ -8,6 +8,7 @@ namespace flow {
 void WorkerRegistry::attach(const std::string& name, std::shared_ptr<WorkerConnection> connection,
                             std::string address) {
   std::lock_guard lock(mutex_);
+  for (const auto& [front, port] : front_ports_) connection->set_front_port(front, port);
   remotes_[name] = {std::move(connection), address.substr(0, address.find(' ')), 0, 0};
 }
 
@@ -111,6 +112,36 @@ void WorkerRegistry::forget(const core::RunId& run) {
   }
   for (const auto& connection : connections) connection->forget(run);
   call("", [&](Worker& worker) { worker.forget(run); });
+}
+
+void WorkerRegistry::open_fronts(FrontGate gate) {
+  if (!own_) return;
+  gate.on_port = [this](const std::string& front, uint16_t port) { note_front_port(front, port); };
+  own_->open_fronts(std::move(gate));
+}
+
+void WorkerRegistry::hold_fronts(std::vector<HeldFront> fronts) {
+  {
+    std::lock_guard lock(mutex_);
+    if (fronts == held_fronts_) return;
+    held_fronts_ = fronts;
+    std::erase_if(front_ports_, [&](const auto& entry) {
+      return std::ranges::none_of(fronts, [&](const HeldFront& front) {
+        return front.folder.ends_with("/" + entry.first);
+      });
+    });
+  }
+  if (own_) own_->hold_fronts(std::move(fronts));
+}
+
+void WorkerRegistry::note_front_port(const std::string& front, uint16_t port) {
+  std::vector<std::shared_ptr<WorkerConnection>> connections;
+  {
+    std::lock_guard lock(mutex_);
+    front_ports_[front] = port;
+    for (const auto& [name, remote] : remotes_) connections.push_back(remote.connection);
+  }
+  for (const auto& connection : connections) connection->set_front_port(front, port);
 }
 
 void WorkerRegistry::replicate(const std::string& name, const core::AttemptId& id,

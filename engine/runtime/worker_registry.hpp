@@ -41,6 +41,11 @@ class WorkerRegistry {
                           const std::vector<std::string>& rank_addresses);
   void ack_saved(const std::string& name, const core::AttemptId& id, const std::string& saved,
                  bool ok);
+  /// Lets workers of other machines reach fronts on this one; they learn the ports.
+  void open_fronts(FrontGate gate);
+  /// As Worker::hold_fronts.
+  void hold_fronts(std::vector<HeldFront> fronts);
+
   /// To all that are connected.
   void forget(const core::RunId& run);
   void replicate(const std::string& name, const core::AttemptId& id, const Digest& checkpoint);
@@ -52,12 +57,15 @@ class WorkerRegistry {
     uint64_t first_staged = 0,
              last_staged = 0;  // range of commits with staged orders that are not released; 0: none
   };
+  void note_front_port(const std::string& front, uint16_t port);
   template <typename Call>
   void call(const std::string& name, Call&& with);
 
   std::unique_ptr<Worker> own_;
   std::mutex mutex_;
   std::map<std::string, Remote> remotes_;  // connected workers; detach() removes them
+  std::vector<HeldFront> held_fronts_;
+  std::map<std::string, uint16_t> front_ports_;  // of these, by the name of the folder
 };
 
 }  // namespace flow

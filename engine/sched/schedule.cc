@@ -24,12 +24,15 @@ constexpr size_t kBlockedMax = 64;
 constexpr size_t kAheadMax = 32;
 
 /// Placement score: a unit goes to the fitting worker with the lowest score. Criteria in order: no
-/// attempt of the unit failed there; a slot is free now; a unit without GPUs and custom resources
+/// attempt of the unit failed there; a service stays beside its front, and else spreads its
+/// replicas; a slot is free now; a unit without GPUs and custom resources
 /// leaves the workers that have them to others; NVLink joins enough GPUs; the fewest GPUs stay
 /// free; most of the inputs are there (the engine's own machine has all of them); the fewest CPUs
 /// stay free, so that a wide unit still fits elsewhere.
 struct PlacementScore {
   bool failed_there;  // because of its disk or a missing input
+  bool leaves_front;  // a replica of a service, whose front is on the engine's machine
+  size_t replicas_there;
   bool waits_for_slot, blocks_others;
   bool is_split;  // NVLink joins no such GPUs there
   size_t gpus_left;
@@ -199,7 +202,7 @@ class ProposalBuilder {
     for (size_t i = 0; i < free_by_worker_.size(); i++) {
       auto at = static_cast<WorkerId>(i);
       if (!can_place(at, request, expected_us, end)) continue;
-      PlacementScore score = score_of(i, request);
+      PlacementScore score = score_of(run, unit, i, request);
       if (best && !(score < least)) continue;
       best = at;
       least = score;
@@ -220,11 +223,14 @@ class ProposalBuilder {
     for (const Placement& rank : assigned.others) allocate_at(rank.worker, rank.gpus);
   }
 
-  PlacementScore score_of(size_t worker, const SchedulingClass& request) const {
+  PlacementScore score_of(const Run& run, UnitId unit, size_t worker,
+                          const SchedulingClass& request) const {
     const FreeResources& free = free_by_worker_[worker];
     bool needs_gpu = request.gpu.milli > 0;
     const auto& failed_on = request.failed_on;
     return {std::find(failed_on.begin(), failed_on.end(), worker) != failed_on.end(),
+            request.is_service && worker != 0,
+            request.is_service ? replicas_on(run, unit, worker) : 0,
             request.cpus_milli > free.cpus_free_milli,
             (!needs_gpu && !free.gpus.empty()) ||
                 (request.custom_resources.empty() && !free.custom_resources.empty()),
@@ -233,6 +239,21 @@ class ProposalBuilder {
             most_mib_ - mib_at(worker),
             worker != 0,
             free.cpus_free_milli};
+  }
+  /// How many replicas of the unit's service run there, or are proposed to.
+  size_t replicas_on(const Run& run, UnitId unit, size_t worker) const {
+    auto is_there = [&](UnitId other, WorkerId at) {
+      return other != unit && run.units[other].node == run.units[unit].node && at == worker;
+    };
+    size_t count = 0;
+    for (UnitId other : run.services)
+      if (run.units[other].phase == Phase::running && is_there(other, run.units[other].worker))
+        count++;
+    for (const Event& proposal : proposals_) {
+      const auto& assigned = std::get<Assigned>(proposal);
+      if (assigned.id.run == run.id && is_there(assigned.id.unit, assigned.worker)) count++;
+    }
+    return count;
   }
   void find_inputs(const Run& run, UnitId unit) {
     input_bytes_.clear();

@@ -238,8 +238,8 @@ void ModelVersion::hand_over(const std::function<std::shared_ptr<ServiceVersion>
     static_cast<ModelVersion&>(*next()).adopt(std::move(request));
 }
 
-void ModelVersion::set_leaving(FrontReplica& replica) {
-  scheduler_.set_leaving(replica, Clock::now());
+void ModelVersion::set_leaving(FrontReplica& replica, bool is_replaced) {
+  scheduler_.set_leaving(replica, Clock::now(), is_replaced);
 }
 
 ServiceVersion::ReplicaState ModelVersion::state(const FrontReplica& replica) const {

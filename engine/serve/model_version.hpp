@@ -48,7 +48,7 @@ class ModelVersion final : public ServiceVersion {
   size_t running() const override { return scheduler_.running(); }
   void hand_over(const std::function<std::shared_ptr<ServiceVersion>()>& next) override;
   size_t close() override { return scheduler_.close(); }
-  void set_leaving(FrontReplica& replica) override;
+  void set_leaving(FrontReplica& replica, bool is_replaced) override;
   bool has_staying() const override { return scheduler_.has_staying(); }
 
  private:

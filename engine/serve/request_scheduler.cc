@@ -45,7 +45,7 @@ struct RequestScheduler::Slot {
   Clock::time_point idle_since;
   std::optional<Batch> batch = {};
   uint64_t batches = 0;
-  bool is_leaving = false;
+  bool is_leaving = false, is_replaced = false;
 };
 
 RequestScheduler::RequestScheduler(const Limits& limits, Outcomes outcomes)
@@ -146,8 +146,9 @@ void RequestScheduler::remove(Replica& replica, Clock::time_point now) {
   reject(std::move(rejections));
 }
 
-void RequestScheduler::set_leaving(Replica& replica, Clock::time_point now) {
+void RequestScheduler::set_leaving(Replica& replica, Clock::time_point now, bool is_replaced) {
   slot_of(replica).is_leaving = true;
+  slot_of(replica).is_replaced = is_replaced;
   run_due(now);
 }
 
@@ -180,7 +181,7 @@ bool RequestScheduler::is_overdue(Clock::time_point now) const {
 // ---- Batches
 
 bool RequestScheduler::may_start(const Slot& slot, bool has_others) const {
-  return !slot.batch && !(slot.is_leaving && has_others);
+  return !slot.batch && !slot.is_replaced && !(slot.is_leaving && has_others);
 }
 
 /// The one that was busy last: what it needs is most likely still in its caches. Null if none is

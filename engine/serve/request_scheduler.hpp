@@ -75,8 +75,8 @@ class RequestScheduler {
   void add(Replica& replica, Clock::time_point now);
   /// The replica is gone: the requests of its batch run again, in the order of their arrival.
   void remove(Replica& replica, Clock::time_point now);
-  /// From now on it gets batches only if all replicas are leaving.
-  void set_leaving(Replica& replica, Clock::time_point now);
+  /// From now on it gets batches only if all replicas are leaving; with `is_replaced` it gets none.
+  void set_leaving(Replica& replica, Clock::time_point now, bool is_replaced = false);
   /// The outcome of the replica's batch. False if it does not run this one.
   bool finish(Replica& replica, uint64_t batch, Result<Tensors> outputs, Clock::time_point now);
   /// While it is paused no batch is started.

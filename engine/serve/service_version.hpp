@@ -22,10 +22,11 @@ namespace flow {
 class FrontReplica : public Replica {
  public:
   struct Description {
-    std::string name;  // of its unit
+    std::string name{};  // of its unit
     int32_t pid = 0;
-    std::string gpus;            // UUIDs, separated by commas
-    uint16_t server = 0;         // the port of the HTTP server to which its requests are forwarded
+    std::string gpus{};    // UUIDs, separated by commas
+    std::string worker{};  // that it runs on; "": the front's machine
+    uint16_t server = 0;   // the port of the HTTP server to which its requests are forwarded
     uint64_t server_socket = 0;  // the cookie of the socket that listens there; 0: not known
   };
   /// It has joined, and gets requests from now on. `url` is that of the service.
@@ -85,8 +86,9 @@ class ServiceVersion : public std::enable_shared_from_this<ServiceVersion> {
 
   void add(FrontReplica& replica, FrontReplica::Description description);
   void remove(FrontReplica& replica);
-  /// From now on it gets requests only if all replicas are leaving.
-  virtual void set_leaving(FrontReplica& replica) = 0;
+  /// From now on it gets requests only if all replicas are leaving; with `is_replaced` it gets
+  /// none.
+  virtual void set_leaving(FrontReplica& replica, bool is_replaced) = 0;
   std::vector<ReplicaEntry> replicas() const;
   bool has(const FrontReplica& replica) const;
   bool has_replicas() const { return !replicas_.empty(); }

@@ -10,6 +10,7 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
@@ -103,6 +104,15 @@ void remove_ended_fronts(const std::string& state_dir) {
     bool is_held = lock.number >= 0 && ::flock(lock.number, LOCK_EX | LOCK_NB) != 0;
     if (!is_held) fs::remove_all(folder, failed);
   }
+}
+
+uint16_t read_gate_port(const std::string& folder, pid_t front) {
+  constexpr size_t kFileMax = 64;  // bytes
+  auto text = read_file(folder + "/front.gate", kFileMax);
+  unsigned port = 0;
+  long pid = 0;
+  bool is_complete = text.ok() && std::sscanf(text->c_str(), "%u %ld\n", &port, &pid) == 2;
+  return is_complete && pid == front && port <= UINT16_MAX ? static_cast<uint16_t>(port) : 0;
 }
 
 std::string front_program(const std::string& executor) {

@@ -24,6 +24,9 @@ Result<FrontProcess> find_or_start_front(const std::string& program, const std::
 /// one may be starting.
 void remove_ended_fronts(const std::string& state_dir);
 
+/// The port at which this front listens for workers of other machines; 0: it does not, or not yet.
+uint16_t read_gate_port(const std::string& folder, pid_t front);
+
 /// Path of the program, which lies beside flow-executor.
 std::string front_program(const std::string& executor);
 

@@ -199,10 +199,13 @@ void LocalWorker::loop() {
     tick();
     dispatch(true);
     for (Slot& slot : slots_) write_slot(slot);
-    if (reports_.empty()) continue;
+    if (reports_.empty() && found_ports_.empty()) continue;
     std::vector<Report> reports = std::exchange(reports_, {});
+    auto ports = std::exchange(found_ports_, {});
+    auto on_port = gate_ ? gate_->on_port : nullptr;
     lock.unlock();
-    on_report_(std::move(reports));
+    if (!reports.empty()) on_report_(std::move(reports));
+    for (const auto& [front, port] : ports) on_port(front, port);
     lock.lock();
   }
   end_all();
@@ -252,7 +255,8 @@ void LocalWorker::reap_exited() {
 bool LocalWorker::needs_tick() const {
   if (drain_by_us_ > 0) return true;
   if (std::ranges::any_of(fronts_, [&](const Front& front) {
-        return front.process.pidfd < 0 || (!front.control && is_needed(front));
+        return front.process.pidfd < 0 || (!front.control && is_needed(front)) ||
+               awaits_gate(front);
       }))
     return true;
   return std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) {

@@ -42,6 +42,8 @@ class LocalWorker final : public Worker {
   void ack_saved(const core::AttemptId& id, const std::string& name, bool ok) override;
   void ack_logs(size_t cost) override;
   void forget(const core::RunId& run) override;
+  void open_fronts(FrontGate gate) override;
+  void hold_fronts(std::vector<HeldFront> fronts) override;
 
  private:
   struct PendingOrder {
@@ -60,6 +62,9 @@ class LocalWorker final : public Worker {
     int64_t started_us = 0;
     int64_t next_start_us = 0;  // if it has ended
     int64_t delay_us = 0;       // before it is started again
+    bool is_held = false;       // for replicas on other machines,
+    bool has_gate = false;      // which this process has asked it to let in,
+    uint16_t gate_port = 0;     // here; 0: not yet
   };
 
   // on the caller's thread:
@@ -169,7 +174,11 @@ class LocalWorker final : public Worker {
   std::string own_front(const AttemptOrder& order) const;
   bool is_needed(const Front& front) const;
   void note_front_end(Front& front);
+  /// The front of this folder, which is new if it is not known.
+  Front& front_in(const std::string& folder);
   void hold_front(Front& front) const;
+  void open_gate(Front& front);
+  bool awaits_gate(const Front& front) const;
   void restart_fronts();
   /// The slot with the shortest queue whose running attempt is not known to be long.
   Slot* shortest_slot();
@@ -197,6 +206,8 @@ class LocalWorker final : public Worker {
   std::list<Slot> slots_;                // removed in bury()
   std::vector<ReplicaRecord> replicas_;  // not adopted yet
   std::list<Front> fronts_;
+  std::optional<FrontGate> gate_;
+  std::vector<std::pair<std::string, uint16_t>> found_ports_;  // of fronts, to be reported
   // Delivered at the end of each pass of the loop; bounded by kUnackedLogsMax.
   std::vector<Report> reports_;
   size_t unacked_ = 0;        // cost of reported, unacknowledged logs

@@ -143,30 +143,59 @@ Status LocalWorker::start_front(Front& front) {
   return {};
 }
 
+LocalWorker::Front& LocalWorker::front_in(const std::string& folder) {
+  auto found =
+      std::ranges::find_if(fronts_, [&](const Front& front) { return front.folder == folder; });
+  if (found != fronts_.end()) return *found;
+  fronts_.emplace_back().folder = folder;
+  return fronts_.back();
+}
+
 Status LocalWorker::ensure_front(const AttemptOrder& order) {
-  auto found = std::ranges::find_if(
-      fronts_, [&](const Front& front) { return front.folder == order.front; });
-  if (found == fronts_.end()) {
-    fronts_.emplace_back().folder = order.front;
-    found = std::prev(fronts_.end());
-  }
-  found->lease_ms = order.front_lease_ms;
-  if (found->process.pidfd >= 0) return {};
-  Status started = start_front(*found);
-  if (!started.ok()) fronts_.erase(found);
+  if (options_.open_front) return options_.open_front(order.front);
+  Front& front = front_in(order.front);
+  front.lease_ms = order.front_lease_ms;
+  if (front.process.pidfd >= 0) return {};
+  Status started = start_front(front);
+  bool is_of_others = front.is_held;  // it is tried again
+  if (!started.ok() && !is_of_others)
+    std::erase_if(fronts_, [&](const Front& each) { return &each == &front; });
   return started;
 }
 
+void LocalWorker::open_fronts(FrontGate gate) {
+  std::lock_guard lock(mutex_);
+  gate_ = std::move(gate);
+  for (Front& front : fronts_) {
+    front.has_gate = false;
+    front.gate_port = 0;
+  }
+  wake();
+}
+
+void LocalWorker::hold_fronts(std::vector<HeldFront> fronts) {
+  std::lock_guard lock(mutex_);
+  for (Front& front : fronts_) front.is_held = false;
+  for (const HeldFront& held : fronts) {
+    Front& front = front_in(held.folder);
+    front.is_held = true;
+    front.lease_ms = held.lease_ms;
+  }
+  wake();
+}
+
 bool LocalWorker::is_needed(const Front& front) const {
-  return std::ranges::any_of(slots_, [&](const Slot& slot) {
-    return slot.ending_since_us == 0 && !slot.queue.empty() && !slot.queue.front().stopped &&
-           slot.queue.front().order.front == front.folder;
-  });
+  return front.is_held || std::ranges::any_of(slots_, [&](const Slot& slot) {
+           return slot.ending_since_us == 0 && !slot.queue.empty() && !slot.queue.front().stopped &&
+                  slot.queue.front().order.front == front.folder;
+         });
 }
 
 void LocalWorker::note_front_end(Front& front) {
   ::close(front.process.pidfd);  // and so it is not watched any more
   front.process = {};
+  front.has_gate = false;
+  front.gate_port = 0;
   int64_t now = monotonic_us();
   bool was_healthy = now - front.started_us > kHealthyUs;
   front.delay_us =
@@ -183,9 +212,34 @@ void LocalWorker::hold_front(Front& front) const {
   if (connected.ok()) front.control.emplace(std::move(*connected));  // else it does not listen yet
 }
 
+bool LocalWorker::awaits_gate(const Front& front) const {
+  return gate_ && front.is_held && front.gate_port == 0;
+}
+
+/// Asks the front to let in workers of other machines, and looks for the port at which it does.
+void LocalWorker::open_gate(Front& front) {
+  if (!awaits_gate(front) || front.process.pidfd < 0 || !front.control) return;
+  if (!front.has_gate) {
+    front::Gate gate;
+    gate.set_host(gate_->host);
+    gate.set_secret(gate_->secret);
+    gate.set_name(gate_->name);
+    gate.set_version(gate_->version);
+    gate.set_schema(gate_->schema);
+    gate.set_lost_after_ms(gate_->lost_after_ms);
+    front.has_gate = front.control->open_gate(gate).ok();
+    if (!front.has_gate) return front.control.reset();
+  }
+  front.gate_port = read_gate_port(front.folder, front.process.pid);
+  if (front.gate_port == 0) return;
+  std::string name = std::filesystem::path(front.folder).filename().string();
+  found_ports_.emplace_back(std::move(name), front.gate_port);
+}
+
 void LocalWorker::restart_fronts() {
   std::erase_if(fronts_, [&](Front& front) {
     hold_front(front);
+    open_gate(front);
     if (front.process.pidfd >= 0) return false;
     if (!is_needed(front)) return true;
     if (monotonic_us() < front.next_start_us) return false;

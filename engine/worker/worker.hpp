@@ -60,9 +60,8 @@ struct AttemptOrder {
   std::string defined_at;                  // of a shell task: "p.lua:3"
   bool stage_copy = false, named_args = false;
   ServiceSpec service;
-  int64_t request_timeout_ms = 0;  // of a service: deadline of its requests; 0: the default
-  std::string front;               // of a service: folder of its front
-  std::string front_address;  // at which its machine's workers reach that front; "": it is here
+  int64_t request_timeout_ms = 0;   // of a service: deadline of its requests; 0: the default
+  std::string front;                // of a service: folder of its front
   int64_t front_lease_ms = 60'000;  // how long it serves without an engine
   std::string service_keys;         // value of the variable that `service` names; also in `hide`
   RankId rank_id() const { return {id, rank}; }
@@ -73,10 +72,32 @@ struct AttemptOrder {
 /// tasks that print block.
 constexpr size_t kUnackedLogsMax = 32 << 20;
 
+/// How fronts on this machine are reached by workers of other machines.
+struct FrontGate {
+  std::string host;  // numeric; where they listen
+  std::string name;  // of the head, and that of flow and its messages
+  std::string version;
+  uint32_t schema = 0;
+  std::string secret;  // bytes of the cluster's secret
+  int64_t lost_after_ms = 0;
+  /// A front listens at this port now. Called on the worker's thread without a lock. `front`: name
+  /// of its folder.
+  std::function<void(const std::string& front, uint16_t port)> on_port{};
+};
+/// A front that is needed although no replica runs on this machine.
+struct HeldFront {
+  std::string folder;
+  int64_t lease_ms = 0;
+  bool operator==(const HeldFront&) const = default;
+};
+
 struct WorkerOptions {
   std::string state_dir;      // scratch is below state_dir/scratch
   std::string executor;       // path of flow-executor
   int32_t executors_max = 2;  // maximum number of processes
+  /// Listens in the folder of a front for replicas, if the front is on another machine; else the
+  /// worker starts the front itself.
+  std::function<Status(const std::string& folder)> open_front{};
 };
 
 struct InputPattern;  // engine/blobs/input_listing.hpp
@@ -155,6 +176,12 @@ class Worker {
   virtual void replicate(const core::AttemptId&, const Digest&) {}
   /// The run has ended: data that is kept for its further attempts can be released.
   virtual void forget(const core::RunId&) {}
+  /// From now on the fronts that are held can be reached by workers of other machines.
+  virtual void open_fronts(FrontGate) {}
+  /// Keeps these fronts running instead of those of the last call.
+  virtual void hold_fronts(std::vector<HeldFront>) {}
+  /// Workers reach the front of this name at this port of the head's host.
+  virtual void set_front_port(const std::string&, uint16_t) {}
   /// Acknowledges logs and metrics of this cost.
   virtual void ack_logs(size_t cost) = 0;
 };

@@ -265,8 +265,8 @@ void read_service_outputs(const Option& option) {
 void read_service_queue(const Option& option) {
   if (lua_type(option.L, option.index) == LUA_TSTRING)
     option.reject(
-        " is how many requests may wait, such as 1024: a service runs on the engine's own machine, "
-        "so no queue of Slurm takes it");
+        " is how many requests may wait, such as 1024: a service is not submitted to a queue of "
+        "Slurm");
   option.def.service.queue_max = static_cast<uint32_t>(option.integer(
       1, kServiceQueueMax,
       fmt::format("how many requests may wait, a whole number of 1..{}", kServiceQueueMax)));

@@ -378,6 +378,16 @@ TEST_CASE("a leaving replica gets batches only if none stays") {
   CHECK(one.ids == "b");
 }
 
+TEST_CASE("a replica that is replaced gets no batch, also if no other is there") {
+  Scheduling at({.rows_max = 1, .call_max = 1min});
+  NotingReplica& one = at.add_replica();
+  at.scheduler.set_leaving(one, at.now, true);
+  at.push("a");
+  CHECK(one.ids.empty());
+  NotingReplica& two = at.add_replica();
+  CHECK(two.ids == "a");
+}
+
 TEST_CASE("a batch that fails runs again in single requests") {
   Scheduling at;
   NotingReplica& one = at.add_replica();

@@ -339,6 +339,8 @@ bool WorkerAgent::dispatch(worker_protocol::ToWorker& message) {
     }
     case worker_protocol::ToWorker::kReplica:
       return on_replica(message.replica());
+    case worker_protocol::ToWorker::kFrontPort:
+      return on_front_port(message.front_port());
     case worker_protocol::ToWorker::kForget:
       return on_forget(message.forget());
     case worker_protocol::ToWorker::kReportAck:
@@ -357,6 +359,14 @@ bool WorkerAgent::dispatch(worker_protocol::ToWorker& message) {
     default:
       return false;
   }
+}
+
+bool WorkerAgent::on_front_port(const worker_protocol::FrontPort& at) {
+  bool is_name = at.front().size() == 16 &&
+                 at.front().find_first_not_of("0123456789abcdef") == std::string::npos;
+  if (!is_name || at.port() > UINT16_MAX) return false;
+  if (options_.on_front_port) options_.on_front_port(at.front(), static_cast<uint16_t>(at.port()));
+  return true;
 }
 
 bool WorkerAgent::on_bundle(const wire::LoadBundle& load) {

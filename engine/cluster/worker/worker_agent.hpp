@@ -55,6 +55,8 @@ class WorkerAgent {
     std::shared_ptr<std::atomic<bool>> encrypts = std::make_shared<std::atomic<bool>>(false);
     /// Receives lines for the log, on any thread; it must not block.
     std::function<void(std::string)> on_note = [](std::string) {};
+    /// Workers reach the front of this name at this port of the head's host.
+    std::function<void(const std::string& front, uint16_t port)> on_front_port{};
     /// Milliseconds since the Unix epoch.
     std::function<int64_t()> clock = now_ms;
     /// The machine's hardware; reported to the head.
@@ -100,6 +102,7 @@ class WorkerAgent {
   explicit WorkerAgent(Options options);
   void load_spool();
   bool dispatch(worker_protocol::ToWorker& message);
+  bool on_front_port(const worker_protocol::FrontPort& at);
   bool on_bundle(const wire::LoadBundle& load);
   bool on_environment(const wire::Environment& environment);
   bool on_order(worker_protocol::Order& in);

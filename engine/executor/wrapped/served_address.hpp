@@ -33,7 +33,8 @@ class ServedAddress {
   /// Joins with this message from now on: the run has other keys.
   void renew(front::Join join);
   /// Lets the server answer the requests that it has got, for at most `grace_ms`.
-  void leave(int64_t grace_ms) { link_.leave(grace_ms); }
+  /// `is_replaced`: see ReplicaLink.
+  void leave(int64_t grace_ms, bool is_replaced = false) { link_.leave(grace_ms, is_replaced); }
 
  private:
   ReplicaOptions options(const std::string& folder, front::Join join);

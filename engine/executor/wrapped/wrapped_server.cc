@@ -211,7 +211,8 @@ class ServerProcess {
       }
       if (!is_leaving && attempt_.stopping()) {
         is_leaving = true;
-        served.leave(std::max<int64_t>(0, (kill_at_us_ - monotonic_us()) / 1000 - kEndMs));
+        served.leave(std::max<int64_t>(0, (kill_at_us_ - monotonic_us()) / 1000 - kEndMs),
+                     attempt_.link().is_drained());
       }
       auto answer = probe_.step();
       if (!answer || is_leaving) continue;

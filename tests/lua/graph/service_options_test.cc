@@ -134,8 +134,8 @@ TEST_CASE("the error of an option of a service says what it must be") {
        "the option `hosts` must be a list of at most 64 DNS names"},
       {"insecure = 'yes'", "the option `insecure` must be true or false, but is `yes`"},
       {"queue = 'gpu'",
-       "the option `queue` is how many requests may wait, such as 1024: a service runs on the "
-       "engine's own machine, so no queue of Slurm takes it"},
+       "the option `queue` is how many requests may wait, such as 1024: a service is not "
+       "submitted to a queue of Slurm"},
       {"queue = 0",
        "the option `queue` must be how many requests may wait, a whole number of 1..1000000, but "
        "is `0`"},

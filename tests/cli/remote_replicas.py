@@ -1,0 +1,327 @@
+#!/usr/bin/env python3
+"""Replicas of a service on the workers of a head: each is a process of its own there, the front beside the head reaches
+them through sealed connections, and no request fails while processes die.
+
+usage: remote_replicas.py --flow BIN [TEST...]
+"""
+import glob
+import http.client
+import json
+import os
+import random
+import re
+import signal
+import socket
+import sys
+import threading
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cluster"))
+import cluster_place  # noqa: E402
+from cluster_place import place  # noqa: E402
+
+SCRIPT = r'''
+local flow = require "flow"
+local double = flow.service("double", { port = 0, replicas = 4, where = "pool == serve" }, function(ctx)
+  return { predict = function(inputs) return { y = inputs.x * 2 } end }
+end)
+return flow.pipeline("serving", {}, function() double() end)
+'''
+# A server that is no part of flow; it tells its process.
+WRAPPED = r'''
+local flow = require "flow"
+local server = flow.service("server", { port = 0, replicas = 2, where = "pool == serve", idempotent = true, ready = "/health",
+  command = [[exec python3 {script} {port}]], args = { "script" } })
+return flow.pipeline("wrapped", { script = flow.param.path {} }, function(p) server(p.script) end)
+'''
+SERVER = r'''
+import http.server, os, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_GET(self):
+        body = str(os.getpid()).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def log_message(self, *words):
+        pass
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+'''
+PATH = "/v2/models/double/infer"
+CLIENTS = 4
+
+
+class Client(threading.Thread):
+    """Sends requests until it is told to stop. `failures` is what a user of the service would call a failed request."""
+
+    def __init__(self, port, size=1):
+        super().__init__()
+        self.port, self.size, self.answered, self.failures = port, size, 0, []
+        self.is_over = False
+
+    def run(self):
+        try:
+            while not self.is_over and not self.failures:
+                self.use_connection()
+        except (OSError, http.client.HTTPException) as error:
+            self.failures.append(repr(error))
+
+    def use_connection(self):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=100)
+        connection.connect()
+        while connection.sock is not None and not self.is_over:
+            data = [self.answered % 1000 + i % 7 for i in range(self.size)]
+            connection.request("POST", PATH, json.dumps({"inputs": [
+                {"name": "x", "shape": [1, self.size], "datatype": "FP32", "data": data}]}))
+            answer = connection.getresponse()
+            result = json.loads(answer.read())
+            if answer.status != 200 or result["outputs"][0]["data"] != [2 * each for each in data]:
+                self.failures.append((answer.status, str(result)[:300]))
+            self.answered += 1
+        connection.close()
+
+
+class RemoteReplicas(cluster_place.ClusterPlace):
+    def serving(self):
+        """Also those of workers."""
+        pids = super().serving()
+        for record in glob.glob(self.path("worker-*", "scratch", "slots", "*.replica")):
+            pids.append(int(os.path.basename(record).split(".")[0]))
+        return pids
+
+    def serving_worker(self, name):
+        self.worker(name, "--label", "pool=serve")
+        self.until_status(name, "up")
+
+    def serve(self, script=SCRIPT, names=("a", "b"), *words):
+        self.head("--lost-after", "2s")
+        for name in names:
+            self.serving_worker(name)
+        self.write("pipeline.lua", script)
+        client = self.start("run", "pipeline.lua", "--json", "--front-lease", "100s", *words)
+        self.until_replicas({name: 4 // len(names) for name in names})
+        return client
+
+    def services(self):
+        return self.flow("services", "--json").lines()
+
+    def replicas(self):
+        """Those that are ready, by their processes."""
+        services = self.services()
+        replicas = services[0]["replicas"] if len(services) == 1 else []
+        return {each["pid"]: each["worker"] for each in replicas if each["pid"] and each["status"] in ("ready", "busy")}
+
+    def until_replicas(self, wanted):
+        def are_there():
+            workers = list(self.replicas().values())
+            return {name: workers.count(name) for name in workers} == wanted
+        self.until("replicas %s" % wanted, are_there)
+
+    def load(self, **how):
+        port = self.service_port()
+        clients = [Client(port, **how) for _ in range(CLIENTS)]
+        for client in clients:
+            client.start()
+        self.addCleanup(self.stop_load, clients)
+        self.until_answered(clients)
+        return clients
+
+    def service_port(self):
+        return int(self.services()[0]["url"].rsplit(":", 1)[1])
+
+    def until_answered(self, clients, more=20):
+        wanted = [client.answered + more for client in clients]
+        self.until("all clients have answers", lambda: all(client.answered >= each or not client.is_alive()
+                                                           for client, each in zip(clients, wanted)))
+
+    def stop_load(self, clients):
+        for client in clients:
+            client.is_over = True
+        for client in clients:
+            client.join()
+
+    def end_without_failures(self, run, clients):
+        self.until_answered(clients)
+        self.stop_load(clients)
+        self.assertEqual([client.failures for client in clients], [[]] * CLIENTS)
+        self.good("stop", "last")
+        self.exits(0, self.end(run))
+        self.assertEqual(self.show()["status"], "succeeded")
+
+    def test_each_replica_is_a_process_of_a_worker(self):
+        run = self.serve()
+        replicas = self.replicas()
+        self.assertEqual(len(replicas), 4)
+        for pid, worker in replicas.items():
+            with open("/proc/%d/stat" % pid) as file:
+                parent = int(file.read().rsplit(")", 1)[1].split()[1])
+            self.assertEqual(parent, self.workers[worker].pid)
+            self.assertFalse(self.listens(pid), "a replica listens for connections")
+        self.assertEqual(glob.glob(self.path("worker-*", "fronts", "*", "front.pid")), [])
+        fronts = glob.glob(self.path(".flow", "fronts", "*", "front.pid"))
+        self.assertEqual(len(fronts), 1)
+        with open(self.secret) as file:
+            secret = file.read().strip()
+        front = int(self.read(fronts[0]))
+        for pid in (front, *replicas):
+            for name in ("cmdline", "environ"):
+                with open("/proc/%d/%s" % (pid, name), "rb") as file:
+                    self.assertNotIn(secret.encode(), file.read())
+        clients = self.load(size=30000)
+        self.until("each replica has a batch", lambda: all(
+            each["status"] in ("ready", "busy") for each in self.services()[0]["replicas"]))
+        self.end_without_failures(run, clients)
+        self.until("the replicas have ended", lambda: not any(os.path.exists("/proc/%d" % pid) for pid in (front, *replicas)))
+
+    def listens(self, pid):
+        """Whether the process listens at a TCP port."""
+        with open("/proc/net/tcp") as file:
+            listening = {line.split()[9] for line in file.readlines()[1:] if line.split()[3] == "0A"}
+        for descriptor in os.listdir("/proc/%d/fd" % pid):
+            try:
+                target = os.readlink("/proc/%d/fd/%s" % (pid, descriptor))
+            except OSError:
+                continue
+            found = re.match(r"socket:\[(\d+)\]", target)
+            if found and found[1] in listening:
+                return True
+        return False
+
+    def test_a_killed_replica_fails_no_request(self):
+        run = self.serve()
+        clients = self.load()
+        for pid in list(self.replicas())[:2]:
+            os.kill(pid, signal.SIGKILL)
+            self.until_answered(clients)
+            self.until_replicas({"a": 2, "b": 2})
+            self.assertNotIn(pid, self.replicas())
+        self.end_without_failures(run, clients)
+
+    def test_a_killed_worker_fails_no_request(self):
+        run = self.serve()
+        clients = self.load()
+        before = self.replicas()
+        self.kill(self.workers["a"])
+        self.until_answered(clients)
+        self.until("its replicas run elsewhere", lambda: list(self.replicas().values()).count("b") == 4)
+        self.assertTrue({pid for pid, worker in before.items() if worker == "b"} < set(self.replicas()))
+        self.serving_worker("a")
+        self.end_without_failures(run, clients)
+
+    def test_a_draining_worker_hands_over_its_replicas(self):
+        run = self.serve()
+        clients = self.load()
+        self.workers["a"].terminate()
+        self.exits(0, self.end(self.workers["a"]))
+        self.until_replicas({"b": 4})
+        self.end_without_failures(run, clients)
+
+    def test_a_killed_head_leaves_the_replicas_to_the_next(self):
+        run = self.serve()
+        clients = self.load()
+        before = self.replicas()
+        self.kill(self.head_process)
+        self.until_answered(clients, 200)
+        self.head("--lost-after", "2s")
+        for name in "ab":
+            self.until_status(name, "up")
+        self.until("it serves", lambda: [each["status"] for each in self.runs()] == ["serving"])
+        self.until_answered(clients)
+        self.assertEqual(self.replicas(), before)
+        # The new head can be reached by new replicas.
+        os.kill(list(before)[0], signal.SIGKILL)
+        self.until_replicas({"a": 2, "b": 2})
+        self.end_without_failures(run, clients)
+
+    def test_a_stopped_worker_is_a_cut_link(self):
+        run = self.serve()
+        clients = self.load()
+        self.workers["a"].send_signal(signal.SIGSTOP)
+        self.until_answered(clients)
+        self.workers["a"].send_signal(signal.SIGCONT)
+        self.until("it is back", lambda: len(self.replicas()) >= 4)
+        self.end_without_failures(run, clients)
+
+    def test_a_killed_front_has_its_replicas_again(self):
+        run = self.serve()
+        before = self.replicas()
+        os.kill(int(self.read(glob.glob(self.path(".flow", "fronts", "*", "front.pid"))[0])), signal.SIGKILL)
+        self.until("it is back with its replicas", lambda: self.replicas() == before)
+        self.end_without_failures(run, self.load())
+
+    def test_a_stranger_cannot_join_or_disturb_the_front(self):
+        run = self.serve()
+        clients = self.load()
+        gate = int(self.read(glob.glob(self.path(".flow", "fronts", "*", "front.gate"))[0]).split()[0])
+        hello = b"\x01flowlink"
+        attacks = [b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 100000, b"\0" * 100000, (1024).to_bytes(4, "little") + b"x" * 1024,
+                   (1 << 31).to_bytes(4, "little"), len(hello).to_bytes(4, "little") + hello]
+        attacks += [random.Random(seed).randbytes(seed) for seed in range(1, 200, 7)]
+        silent = []
+        for attack in attacks:
+            stranger = socket.create_connection(("127.0.0.1", gate))
+            try:
+                stranger.sendall(attack)
+            except OSError:
+                pass  # it was dropped meanwhile
+            silent.append(stranger)
+        for _ in range(300):
+            silent.append(socket.create_connection(("127.0.0.1", gate)))
+        self.until_answered(clients)
+        # Each is dropped, and none got more than a greeting.
+        for stranger in silent:
+            stranger.settimeout(place.WAIT_SECONDS_MAX)
+            got = b""
+            try:
+                while block := stranger.recv(65536):
+                    got += block
+            except ConnectionResetError:
+                pass
+            self.assertLess(len(got), 1100)
+            stranger.close()
+        self.assertEqual(len(self.replicas()), 4)
+        # A replica whose process dies can still join.
+        os.kill(list(self.replicas())[0], signal.SIGKILL)
+        self.until_replicas({"a": 2, "b": 2})
+        self.end_without_failures(run, clients)
+
+    def test_a_replica_without_a_condition_stays_beside_the_head(self):
+        self.head()
+        self.serving_worker("a")
+        self.write("pipeline.lua", SCRIPT.replace(', where = "pool == serve"', ""))
+        run = self.start("run", "pipeline.lua", "--json")
+        self.until("it serves", lambda: len(self.replicas()) == 4)
+        self.assertEqual(set(self.replicas().values()), {"local"})
+        self.assertEqual(glob.glob(self.path(".flow", "fronts", "*", "front.gate")), [])
+        self.good("stop", "last")
+        self.exits(0, self.end(run))
+
+    def test_servers_on_workers_get_their_requests(self):
+        self.write("server.py", SERVER)
+        self.head("--lost-after", "2s")
+        for name in "ab":
+            self.serving_worker(name)
+        self.write("pipeline.lua", WRAPPED)
+        run = self.start("run", "pipeline.lua", "--json", "--param", "script=server.py")
+        self.until_replicas({"a": 1, "b": 1})
+        port = self.service_port()
+
+        def ask():
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=100)
+            connection.request("GET", "/any")
+            answer = connection.getresponse()
+            body = answer.read()
+            self.assertEqual(answer.status, 200, body)
+            return int(body)
+        servers = set()
+        self.until("both answer", lambda: servers.add(ask()) or len(servers) == 2)
+        os.kill(servers.pop(), signal.SIGKILL)
+        for _ in range(20):
+            ask()
+        self.until_replicas({"a": 1, "b": 1})
+        self.good("stop", "last")
+        self.exits(0, self.end(run))
+
+
+if __name__ == "__main__":
+    place.main()
