@@ -13,6 +13,7 @@
 #include <cstring>
 #include <utility>
 
+#include "engine/api/rotated_output.hpp"
 #include "engine/base/file_descriptor.hpp"
 #include "flow/process.hpp"
 
@@ -166,6 +167,8 @@ std::unique_ptr<DetachedReporter> DetachedReporter::take() {
   return std::unique_ptr<DetachedReporter>(new DetachedReporter(kReportDescriptor));
 }
 
+DetachedReporter::DetachedReporter(int descriptor) : descriptor_(descriptor) {}
+
 DetachedReporter::~DetachedReporter() { ::close(descriptor_); }
 
 void DetachedReporter::send(const DetachedReport& report) const {
@@ -180,16 +183,12 @@ void DetachedReporter::send(const DetachedReport& report) const {
   }
 }
 
-void DetachedReporter::redirect(const std::string& log) const {
-  constexpr int kMode = 0600;
-  FileDescriptor output(::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, kMode));
+void DetachedReporter::redirect(const std::string& log) {
+  RotatedOutputOptions options{.path = log, .descriptors = {STDOUT_FILENO, STDERR_FILENO}};
   FileDescriptor input(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  bool is_done =
-      output.number >= 0 && input.number >= 0 && ::dup2(input.number, STDIN_FILENO) >= 0 &&
-      ::dup2(output.number, STDOUT_FILENO) >= 0 && ::dup2(output.number, STDERR_FILENO) >= 0;
-  if (!is_done)
-    throw Failed(environment_error(fmt::format(
-        "cannot write the log of the background process, `{}`: {}", log, std::strerror(errno))));
+  if (input.number >= 0) ::dup2(input.number, STDIN_FILENO);
+  if (Status done = RotatedOutput::redirect(options); !done.ok()) throw Failed(done.error());
+  output_ = std::make_unique<RotatedOutput>(std::move(options));
 }
 
 }  // namespace flow

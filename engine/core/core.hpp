@@ -422,7 +422,7 @@ bool has_consumers(const Run& run, UnitId unit);
 const Value* dynamic_value(const Run& run, UnitId unit);
 /// The map of this instance if the map limits its running instances; else kNoNode.
 UnitId limited_map_of(const Run& run, UnitId unit);
-/// Whether the task runs on the engine's own machine only: native tasks and services.
+/// Whether the task runs on the engine's own machine only: native tasks.
 bool is_head_only(const TaskDef& def);
 /// The requested resources and the timeout of the unit's newest attempt, or of its next one if that
 /// is ready: those of the definition, or what its resource functions returned.

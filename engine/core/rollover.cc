@@ -36,6 +36,11 @@ void forget(Rollover& rollover) {
   rollover.serial = serial;
 }
 
+bool holds_back(const Run& run) {
+  return std::ranges::any_of(run.services,
+                             [&](UnitId service) { return is_held_back(run, service); });
+}
+
 /// Which limit the new version exceeds in the step, as a clause; "" if none.
 std::string limit_problem(const CanarySpec& canary, const TrafficMeasured& measured) {
   double errors = static_cast<double>(measured.errors);
@@ -253,7 +258,7 @@ bool Transition::takes_over(Run& run) {
   if (run.name.empty() || is_older || run.status == RunStatus::serving ||
       run.rollover.phase == RolloverPhase::done)
     return true;
-  if (is_under_way(run.rollover.phase)) return false;
+  if (is_under_way(run.rollover.phase) || holds_back(run)) return false;
   Run* owner = owner_beside(run);
   if (!has_rivals(run)) {  // the fronts may remember versions that have ended, and may be resumed
     run.rollover.phase = RolloverPhase::done;
@@ -291,7 +296,8 @@ void Transition::check_rollover(Run& run) {
 // The services of a run that replaces the version before start when that one has ended, and that
 // one is stopped when nothing else of the run is left to do.
 bool Transition::must_hold_back(const Run& run, UnitId unit) {
-  if (run.name.empty() || run.rollover.phase == RolloverPhase::done || !is_service(run, unit) ||
+  bool has_traffic = run.rollover.phase == RolloverPhase::done || is_under_way(run.rollover.phase);
+  if (run.name.empty() || has_traffic || !is_service(run, unit) ||
       !def_of(run, unit)->service.rolls_by_replacing)
     return false;
   const Run* owner = owner_beside(run);
@@ -299,9 +305,7 @@ bool Transition::must_hold_back(const Run& run, UnitId unit) {
 }
 
 void Transition::release_held_back(Run& run) {
-  bool holds =
-      std::ranges::any_of(run.services, [&](UnitId service) { return is_held_back(run, service); });
-  if (!holds || !is_at_work(run) || has_other_rollover(run)) return;
+  if (!holds_back(run) || !is_at_work(run) || has_other_rollover(run)) return;
   Run* owner = owner_beside(run);
   if (owner != nullptr && owner->status != RunStatus::interrupted) {
     uint32_t moves = run.phase_count(Phase::resolving) + run.phase_count(Phase::coalesced) +

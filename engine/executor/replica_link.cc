@@ -266,6 +266,22 @@ void ReplicaLink::send_leave() {
   send(message);  // the next receive() finds that the front is gone
 }
 
+/// The front ends its side once it has seen the end of this one.
+void ReplicaLink::read_rest() {
+  constexpr int64_t kRestUs = 1'000'000;
+  int64_t until_us = monotonic_us() + kRestUs;
+  ::shutdown(descriptor_, SHUT_WR);
+  for (Bytes frame; monotonic_us() < until_us;) {
+    Received received = receive(frame, until_us);
+    if (received == Received::closed) return;
+    front::FromFront message;
+    if (received != Received::frame ||
+        !message.ParseFromArray(frame->data(), static_cast<int>(frame->size())))
+      continue;
+    for (const std::string& line : message.log().lines()) options_.log(line);
+  }
+}
+
 void ReplicaLink::renew(front::Join join) {
   options_.join = std::move(join);
   if (descriptor_ < 0) return;  // the next front gets it
@@ -277,7 +293,10 @@ void ReplicaLink::renew(front::Join join) {
 Status ReplicaLink::serve(const Predict& predict, const std::function<void()>& on_wake) {
   Bytes frame;
   while (!is_released_) {
-    if (leave_ms_ == kDies) return {};
+    if (leave_ms_ == kDies) {
+      read_rest();
+      return {};
+    }
     if (is_leaving()) send_leave();
     bool is_open = true;
     switch (receive(frame, leave_until_us_)) {
@@ -319,7 +338,7 @@ bool ReplicaLink::answer(BatchMessage batch, const Predict& predict) {
       tensor.data = Bytes(*tensor.data, tensor.data.keep());
   FramePieces pieces;
   {
-    Result<Tensors> outputs = predict(batch.inputs);
+    Result<Tensors> outputs = predict(batch);
     batch.inputs.clear();
     std::optional<TensorMemory> memory;
     uint64_t bytes = outputs.ok() ? memory_bytes({&*outputs}) : 0;

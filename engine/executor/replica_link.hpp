@@ -31,7 +31,7 @@ class ReplicaLink {
  public:
   /// An error of kind `user` is the fault of the request. The outputs may change after the next
   /// call.
-  using Predict = std::function<Result<Tensors>(const Tensors& inputs)>;
+  using Predict = std::function<Result<Tensors>(const BatchMessage& batch)>;
 
   explicit ReplicaLink(ReplicaOptions options);
   ~ReplicaLink();
@@ -51,8 +51,8 @@ class ReplicaLink {
   /// Tells the front to send no more batches than it must. Any thread; only the first call of this
   /// and die() counts. `is_replaced`: another replica will come instead, so that the front goes on.
   void leave(int64_t grace_ms, bool is_replaced = false);
-  /// Ends the connection without a word: the front waits for the next attempt of the replica. Any
-  /// thread.
+  /// Ends the connection without a word: the front waits for the next attempt of the replica. What
+  /// it has to log until then is still taken, within a second. Any thread.
   void die();
   /// serve() calls `on_wake` soon; it may also call it without this. Any thread.
   void wake() const;
@@ -75,6 +75,7 @@ class ReplicaLink {
   Status await_admitted(int64_t until_us, bool& again);
   Status join_again(const std::function<void()>& on_wake);
   void send_leave();
+  void read_rest();
   bool is_leaving() const { return leave_ms_ != kStays; }
   /// Returns false if the front sent what is not valid, or is gone.
   bool handle(const Bytes& frame, const Predict& predict);

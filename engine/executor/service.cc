@@ -11,6 +11,7 @@
 #include "engine/executor/service_lease.hpp"
 #include "engine/executor/service_options.hpp"
 #include "engine/serve/batch.hpp"
+#include "engine/serve/http/trace_context.hpp"
 #include "engine/serve/oip_datatypes.hpp"
 #include "engine/serve/predict_result.hpp"
 #include "engine/serve/tensor_frames.hpp"
@@ -27,8 +28,12 @@ constexpr int64_t kEndMs = 500;  // between the last response and the end of the
 /// The worker kills the attempt at the end of its grace.
 int64_t drain_ms_of(int64_t grace_ms) { return grace_ms - std::min(kEndMs, grace_ms / 4); }
 
-Result<Tensors> predict(Attempt& attempt, ScriptVm& vm, const Tensors& inputs) {
-  auto result = vm.predict(predict_inputs(inputs));
+Result<Tensors> predict(Attempt& attempt, ScriptVm& vm, const BatchMessage& batch) {
+  std::vector<PredictedRequest> requests;
+  for (const BatchedRequest& each : batch.requests)
+    requests.push_back(
+        {each.id, each.rows, each.traceparent, std::string(trace_id_of(each.traceparent))});
+  auto result = vm.predict(predict_inputs(batch.inputs), requests);
   if (!result.ok())
     return Error{ErrorKind::task,
                  cut_text(attempt.hidden(result.error().message), kPredictErrorMax)};
@@ -47,15 +52,16 @@ Result<Tensors> predict(Attempt& attempt, ScriptVm& vm, const Tensors& inputs) {
 /// first call does.
 Status warm_up(Attempt& attempt, ScriptVm& vm, const std::vector<WarmupTensor>& warmup) {
   if (warmup.empty()) return {};
-  Tensors inputs;
+  BatchMessage batch;
   for (const WarmupTensor& from : warmup) {
-    InferTensor& tensor = inputs[from.name];
+    InferTensor& tensor = batch.inputs[from.name];
     if (!set_element_type(tensor, from.dtype))
       return internal_error(fmt::format("unknown type {} of the warm-up", from.dtype));
     tensor.shape = from.shape;
     tensor.data = std::make_shared<const std::string>(from.data);
   }
-  auto outputs = predict(attempt, vm, inputs);
+  batch.requests.push_back({.rows = rows_of(batch.inputs)});
+  auto outputs = predict(attempt, vm, batch);
   if (outputs.ok()) return {};
   return user_error(fmt::format("`{}` failed to answer its `warmup` request: {}",
                                 attempt.shown_task(), outputs.error().message));
@@ -80,10 +86,11 @@ class Serving {
     ServiceLease lease(attempt_, [this] { replica_.wake(); });
     is_ready_ = true;
     attempt_.service_ready(url_);
-    return replica_.serve([this](const Tensors& inputs) { return predict(attempt_, vm_, inputs); },
-                          [&] {
-                            if (auto order = attempt_.link().take_adoption()) adopt(*order, lease);
-                          });
+    return replica_.serve(
+        [this](const BatchMessage& batch) { return predict(attempt_, vm_, batch); },
+        [&] {
+          if (auto order = attempt_.link().take_adoption()) adopt(*order, lease);
+        });
   }
 
  private:

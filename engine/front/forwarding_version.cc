@@ -10,6 +10,7 @@
 
 #include "engine/base/size_units.hpp"
 #include "engine/process/listening_socket.hpp"
+#include "engine/serve/http/trace_context.hpp"
 #include "engine/serve/service_routes.hpp"
 
 namespace flow {
@@ -21,6 +22,25 @@ using std::chrono::milliseconds;
 constexpr auto kDownTime = milliseconds(100);   // for which an unreachable server gets no request
 constexpr auto kLookPause = milliseconds(100);  // between looks for clients that have left
 constexpr int kStatusMax = 599;                 // that is counted as it is
+
+/// A server that gets a trace which is not valid would have to begin a new one, without the state
+/// of the other.
+void drop_malformed_trace(HttpRequest& request) {
+  if (!request.traceparent.empty()) return;
+  auto is_named = [](const HttpField& field, const char* name) {
+    return ::strcasecmp(field.name.c_str(), name) == 0;
+  };
+  std::erase_if(request.fields, [&](const HttpField& field) {
+    return is_named(field, "traceparent") || is_named(field, "tracestate");
+  });
+}
+
+/// For the log.
+std::string failure_text(const HttpRequest& request, const std::string& message) {
+  if (request.traceparent.empty()) return "request failed: " + message;
+  return fmt::format("request of the trace {} failed: {}", trace_id_of(request.traceparent),
+                     message);
+}
 
 }  // namespace
 
@@ -90,6 +110,8 @@ void ForwardingVersion::forward(HttpRequest request, HttpReply reply) {
     std::erase_if(request.fields, [](const HttpField& field) {
       return ::strcasecmp(field.name.c_str(), "authorization") == 0;
     });
+  drop_malformed_trace(request);
+  note_version(request.record.get());
   Request own{.proxied = {std::move(request), std::move(reply)}, .arrived = Clock::now()};
   Clock::duration timeout = milliseconds(options().request_timeout_ms);
   if (const std::string& asked = own.proxied.request.timeout; !asked.empty()) {
@@ -135,6 +157,8 @@ void ForwardingVersion::start(Server& server, Request request) {
   server.last_start = ++starts_;
   if (Clock::time_point now = Clock::now(); !std::exchange(request.has_begun, true))
     counters().count_wait(now - request.arrived, now);
+  note_version(request.proxied.request.record.get());
+  note_start(request.proxied.request.record.get(), *server.replica, 0);
   ProxiedRequest proxied = std::move(request.proxied);
   auto rest = std::make_shared<Request>(std::move(request));
   server.proxy.forward(std::move(proxied), [weak = weak_from_this(), rest, number = server.number](
@@ -186,10 +210,10 @@ void ForwardingVersion::finish(Request request, uint64_t number, const ProxyOutc
     case Kind::died:
       return run_again(std::move(request), number, outcome);
     case Kind::broken:
-      log("request failed: " + outcome.message);
+      log(failure_text(request.proxied.request, outcome.message));
       return count(502, Clock::now() - request.arrived);
     case Kind::invalid:
-      log("request failed: " + outcome.message);
+      log(failure_text(request.proxied.request, outcome.message));
       [[fallthrough]];
     case Kind::responded:
     case Kind::left:
@@ -217,7 +241,7 @@ void ForwardingVersion::run_again(Request request, uint64_t number, const ProxyO
 }
 
 void ForwardingVersion::fail(Request& request, const std::string& message) {
-  log("request failed: " + message);
+  log(failure_text(request.proxied.request, message));
   reject(request, 502, message);
 }
 

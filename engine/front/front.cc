@@ -68,6 +68,7 @@ Front::Front(EventLoop& loop, FrontOptions options, std::unique_ptr<ThreadPool> 
              std::unique_ptr<ThreadPool> encoder)
     : loop_(loop),
       options_(std::move(options)),
+      requests_(loop, {.path = options_.access_log}),
       idle_since_(Clock::now()),
       routes_(loop, *decoder, versions_,
               {.route = [this](const std::string& model,
@@ -75,12 +76,12 @@ Front::Front(EventLoop& loop, FrontOptions options, std::unique_ptr<ThreadPool> 
                .admitted = [this] { wake_in_time(); },
                .is_ready = [this] { return is_ready(); },
                .is_draining = [this] { return is_draining(); }}),
-      backend_(loop, versions_,
+      backend_(loop, versions_, requests_,
                {.route = [this](const std::string& model,
                                 const std::string& version) { return route(model, version); },
                 .admitted = [this] { wake_in_time(); },
                 .describe = [this](Endpoint endpoint) { return routes_.describe(endpoint); }}),
-      listener_(loop, backend_, {options_.port_file, options_.grpc_port_file},
+      listener_(loop, backend_, requests_, {options_.port_file, options_.grpc_port_file},
                 {.handle =
                      [this](HttpRequest request, HttpReply reply) {
                        routes_.handle(std::move(request), std::move(reply));
@@ -109,7 +110,7 @@ Front::~Front() { backend_.close(); }
 Status Front::join(FrontReplica& replica, JoinRequest request) {
   if (is_draining() || has_ended_)
     return Error{ErrorKind::interrupted, "the front of the service ends"};
-  if (listener_.is_open()) FLOW_TRY(listener_.check_kind(request.options));
+  FLOW_TRY(check_listener(request));
   ServiceVersion* version = versions_.find(request.version);
   const bool is_first = version == nullptr;
   if (is_first) {
@@ -118,19 +119,32 @@ Status Front::join(FrontReplica& replica, JoinRequest request) {
           fmt::format("the service `{}` has {} versions already, and may have {}: "
                       "stop the runs that serve old ones",
                       request.options.name, versions_.all().size(), VersionSet::kVersionsMax));
-    FLOW_TRY(listener_.is_open() ? listener_.check(request.options)
-                                 : listener_.open(request.options));
+    if (!listener_.is_open()) FLOW_TRY(listener_.open(request.options));
     version = &versions_.add(new_version(request));
   } else {
-    // Of a run that was resumed with other keys.
-    versions_.set_keys(*version, std::move(request.options.keys));
+    versions_.set_options(*version, std::move(request.options));
   }
+  forgotten_.erase(version->id());
   replica.joined(listener_.url());
   version->add(replica, std::move(request.replica));
   if (is_first && !listener_.grpc_address().empty())
     version->log("gRPC: " + listener_.grpc_address());
   update();
   return {};
+}
+
+/// An only version that was resumed with another address or kind needs another listener: the next
+/// front opens it.
+Status Front::check_listener(const JoinRequest& request) {
+  if (!listener_.is_open()) return {};
+  Status fits = listener_.check_kind(request.options);
+  if (fits.ok()) fits = listener_.check(request.options);
+  bool is_only = versions_.all().size() == 1 && versions_.find(request.version) != nullptr;
+  if (fits.ok() || !is_only) return fits;
+  options_.log(fmt::format("the front ends, because version {} was resumed with other options: {}",
+                           request.version, fits.error().message));
+  start_drain({{}, Clock::now()});
+  return Error{ErrorKind::interrupted, "the front of the service ends"};
 }
 
 std::shared_ptr<ServiceVersion> Front::new_version(const JoinRequest& request) {
@@ -143,11 +157,11 @@ std::shared_ptr<ServiceVersion> Front::new_version(const JoinRequest& request) {
 }
 
 void Front::renew(FrontReplica& replica, JoinRequest request) {
-  if (ServiceVersion* version = versions_.find(replica)) {
-    versions_.set_keys(*version, std::move(request.options.keys));
-    if (version->options().forwards)
-      static_cast<ForwardingVersion&>(*version).add_socket(replica, request.replica.server_socket);
-  }
+  ServiceVersion* version = versions_.find(replica);
+  if (version == nullptr || !check_listener(request).ok()) return;
+  versions_.set_options(*version, std::move(request.options));
+  if (version->options().forwards)
+    static_cast<ForwardingVersion&>(*version).add_socket(replica, request.replica.server_socket);
   speak_for_primary();
 }
 
@@ -236,6 +250,12 @@ void Front::complete_step(const std::string& id, uint32_t requests) {
   wake_in_time();
 }
 
+void Front::forget(const std::string& version) {
+  if (versions_.find(version) == nullptr) return;
+  forgotten_.insert(version);
+  update();
+}
+
 void Front::begin_drain(Clock::duration grace) {
   if (!drain_ && !has_ended_) start_drain({grace, Clock::now() + grace});
 }
@@ -289,6 +309,10 @@ void Front::update() {
 
 void Front::speak_for_primary() {
   const VersionSet::Entry* primary = versions_.primary();
+  bool logs = std::ranges::any_of(versions_.all(), [](const VersionSet::Entry& each) {
+    return each.version->options().access_log > 0;
+  });
+  requests_.set_on(logs, primary == nullptr ? 0 : primary->version->options().access_log);
   if (primary == nullptr) return;
   listener_.set_hosts(primary->version->options());
   backend_.set_primary(*primary);
@@ -310,7 +334,7 @@ void Front::update_version(ServiceVersion& version, Clock::time_point now) {
 /// A version without replicas: they died, and others may come.
 void Front::update_absent(ServiceVersion& version, Clock::time_point now) {
   versions_.relieve(version);
-  bool has_left = is_left(version, now);
+  bool has_left = is_left(version, now) || forgotten_.contains(version.id());
   has_left_ = has_left_ || has_left;
   bool is_forgotten = now >= *version.alone_since() + milliseconds(options_.lease_ms);
   if (!has_left && !is_forgotten) return;
@@ -355,6 +379,7 @@ void Front::end_version(ServiceVersion& version, Clock::duration grace) {
     each.replica->release();
   }
   leaving_.erase(version.id());
+  forgotten_.erase(version.id());
   versions_.remove(version);
 }
 

@@ -7,8 +7,10 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
+#include "engine/front/access_log.hpp"
 #include "engine/front/front_backend.hpp"
 #include "engine/front/front_listener.hpp"
 #include "engine/front/front_routes.hpp"
@@ -27,6 +29,8 @@ struct FrontOptions {
   std::string grpc_port_file{};
   /// A file with the weights of versions, which the next front with this file restores. "": none.
   std::string traffic_file{};
+  /// Where requests are logged if a version has the option. "": nowhere.
+  std::string access_log{};
   int64_t lease_ms = 60'000;  // without a replica and an engine the front ends after this time
   /// Called on the loop's thread with one line for each failure of the service.
   std::function<void(const std::string&)> log{};
@@ -54,7 +58,7 @@ class Front {
   /// For the first replica the front begins to listen. An Error of kind interrupted means that the
   /// front is about to end: the next one will take the replica. Any other says why it is rejected.
   Status join(FrontReplica& replica, JoinRequest request);
-  /// A replica that has joined is run by another engine, which may have other keys.
+  /// A replica that has joined is run by another engine, which may have other options.
   void renew(FrontReplica& replica, JoinRequest request);
   /// The replica is asked to stop: it is released as soon as it is not needed. `grace` is for the
   /// requests of a version whose replicas all leave. With `is_replaced` the version goes on without
@@ -73,6 +77,8 @@ class Front {
   Status set_traffic(TrafficWeights weights, const std::string& measured);
   /// Has the version's warm-up request answered for the requests that its step lacks.
   void complete_step(const std::string& version, uint32_t requests);
+  /// The version has ended: nothing waits for its replicas any more.
+  void forget(const std::string& version);
   /// Ends the front as if all replicas left.
   void begin_drain(Clock::duration grace);
 
@@ -89,6 +95,8 @@ class Front {
   void wake_in_time() { timer_.wake_by(next_event()); }
 
   const VersionSet& versions() const { return versions_; }
+  /// The file of the log of requests; "" if no version has one.
+  std::string access_log() const { return requests_.is_on() ? options_.access_log : ""; }
   const std::string& url() const { return listener_.url(); }
   bool is_ready() const { return !is_draining() && versions_.is_ready(); }
   bool is_draining() const { return drain_.has_value(); }
@@ -110,6 +118,7 @@ class Front {
   Front(EventLoop& loop, FrontOptions options, std::unique_ptr<ThreadPool> decoder,
         std::unique_ptr<ThreadPool> encoder);
   std::shared_ptr<ServiceVersion> new_version(const JoinRequest& request);
+  Status check_listener(const JoinRequest& request);
   void start_drain(const Leaving& leaving);
   void update_soon();
   void update();
@@ -131,7 +140,9 @@ class Front {
   const FrontOptions options_;
   ReplicaMemory::Budget memory_budget_;
   VersionSet versions_;
+  AccessLog requests_;
   std::map<std::string, Leaving> leaving_;  // versions of which a replica leaves, by id
+  std::set<std::string> forgotten_;         // versions that are there and have ended, by id
   std::optional<Drain> drain_;
   size_t engines_ = 0;            // that are connected
   std::string measured_;          // the version of a canary that an engine measures; "": none

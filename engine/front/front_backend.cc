@@ -1,11 +1,13 @@
 #include "engine/front/front_backend.hpp"
 
+#include "engine/front/recorded_responder.hpp"
 #include "engine/serve/model_version.hpp"
 
 namespace flow {
 
-FrontBackend::FrontBackend(EventLoop& loop, const VersionSet& versions, Callbacks callbacks)
-    : loop_(loop), versions_(versions), callbacks_(std::move(callbacks)) {}
+FrontBackend::FrontBackend(EventLoop& loop, const VersionSet& versions, RequestLog& requests,
+                           Callbacks callbacks)
+    : loop_(loop), versions_(versions), requests_(requests), callbacks_(std::move(callbacks)) {}
 
 std::string FrontBackend::model() const {
   std::lock_guard lock(mutex_);
@@ -60,35 +62,51 @@ void FrontBackend::set_primary(const VersionSet::Entry& primary) {
 
 // ---- Requests
 
-void FrontBackend::infer(InferRequest request, std::optional<Clock::time_point> deadline,
+void FrontBackend::infer(InferRequest request, InferCallInfo call,
                          std::unique_ptr<InferResponder> responder) {
   struct Arrival {
     InferRequest request;
-    std::optional<Clock::time_point> deadline;
+    InferCallInfo call;
     std::unique_ptr<InferResponder> responder;
   };
   auto arrival =
-      std::make_shared<Arrival>(Arrival{std::move(request), deadline, std::move(responder)});
+      std::make_shared<Arrival>(Arrival{std::move(request), std::move(call), std::move(responder)});
   loop_.post([this, arrival] {
+    std::shared_ptr<RequestRecord> record;
+    if (requests_.is_on()) {
+      record = std::make_shared<RequestRecord>(std::move(arrival->call.record));
+      arrival->responder =
+          std::make_unique<RecordedResponder>(std::move(arrival->responder), record, requests_);
+    }
     auto found = callbacks_.route(model(), "");
     if (!found.ok()) return arrival->responder->fail(503, "the service is stopping");
     auto& version = static_cast<ModelVersion&>(**found);
     std::optional<Clock::duration> timeout;
-    if (arrival->deadline) timeout = *arrival->deadline - Clock::now();
+    if (arrival->call.deadline) timeout = *arrival->call.deadline - Clock::now();
     auto pending = version.new_request(std::move(arrival->responder), timeout);
     pending->request = std::move(arrival->request);
+    pending->traceparent = std::move(arrival->call.traceparent);
+    pending->record = std::move(record);
     version.admit(std::move(pending));
     callbacks_.admitted();
   });
 }
 
-void FrontBackend::count_refused(int status, Clock::duration duration) {
+void FrontBackend::count_refused(RequestRecord record) {
   // As over HTTP, where only requests for the model with a key are counted.
-  if (status == 401 || status == 404) return;
-  loop_.post([this, status, duration] {
-    if (const VersionSet::Entry* primary = versions_.primary())
-      primary->version->count(status, duration);
-  });
+  bool is_counted = record.status != 401 && record.status != 404;
+  if (is_counted) {
+    loop_.post([this, status = record.status, duration = Clock::now() - record.arrived] {
+      if (const VersionSet::Entry* primary = versions_.primary())
+        primary->version->count(status, duration);
+    });
+  }
+  note(std::move(record));
+}
+
+void FrontBackend::note(RequestRecord record) {
+  if (!requests_.is_on()) return;
+  loop_.post([this, record = std::move(record)] { requests_.add(record); });
 }
 
 }  // namespace flow

@@ -34,16 +34,18 @@ class FrontBackend final : public InferenceBackend {
     std::function<HttpResponse(Endpoint endpoint)> describe;
   };
 
-  /// Both outlive it.
-  FrontBackend(EventLoop& loop, const VersionSet& versions, Callbacks callbacks);
+  /// All but the callbacks outlive it.
+  FrontBackend(EventLoop& loop, const VersionSet& versions, RequestLog& requests,
+               Callbacks callbacks);
 
   std::string model() const override;
   bool permits(std::string_view authorization) const override;
   bool is_ready() const override;
   std::string describe(Endpoint endpoint) const override;
-  void infer(InferRequest request, std::optional<Clock::time_point> deadline,
+  void infer(InferRequest request, InferCallInfo call,
              std::unique_ptr<InferResponder> responder) override;
-  void count_refused(int status, Clock::duration duration) override;
+  void count_refused(RequestRecord record) override;
+  void note(RequestRecord record) override;
 
   /// The version that speaks for the service. On the loop's thread.
   void set_primary(const VersionSet::Entry& primary);
@@ -61,6 +63,7 @@ class FrontBackend final : public InferenceBackend {
 
   EventLoop& loop_;
   const VersionSet& versions_;
+  RequestLog& requests_;
   const Callbacks callbacks_;
   mutable std::mutex mutex_;
   std::string model_;                        // "": there is none yet

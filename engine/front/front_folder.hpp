@@ -33,7 +33,7 @@ class FrontFolder {
   static constexpr const char *kSocket = "front.sock", *kLog = "front.log", *kPid = "front.pid",
                               *kPort = "front.port", *kGrpcPort = "front.grpc_port",
                               *kTraffic = "front.traffic", *kGate = "front.gate",
-                              *kLock = "front.lock";
+                              *kLock = "front.lock", *kAccessLog = "access.log";
 
   /// Makes the folder (mode 0700), and locks it. Null if another process holds it.
   static Result<std::unique_ptr<FrontFolder>> open(const std::string& path);

@@ -52,10 +52,11 @@ uint16_t former_port(const std::string& port_file) {
 
 }  // namespace
 
-FrontListener::FrontListener(EventLoop& loop, InferenceBackend& backend, PortFiles port_files,
-                             Callbacks callbacks)
+FrontListener::FrontListener(EventLoop& loop, InferenceBackend& backend, RequestLog& requests,
+                             PortFiles port_files, Callbacks callbacks)
     : loop_(loop),
       backend_(backend),
+      requests_(requests),
       port_files_(std::move(port_files)),
       callbacks_(std::move(callbacks)) {}
 
@@ -109,7 +110,8 @@ Result<std::unique_ptr<HttpServer>> FrontListener::listen(const ServiceOptions& 
                              .authorize = callbacks_.authorize,
                              .keeps_fields = options.forwards},
                    .limits = options.limits,
-                   .log = callbacks_.log};
+                   .log = callbacks_.log,
+                   .requests = &requests_};
   return HttpServer::open(http, callbacks_.handle, loop_);
 }
 

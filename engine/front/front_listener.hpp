@@ -32,9 +32,9 @@ class FrontListener {
     std::string http, grpc;
   };
 
-  /// The backend answers what arrives over gRPC. Both outlive it.
-  FrontListener(EventLoop& loop, InferenceBackend& backend, PortFiles port_files,
-                Callbacks callbacks);
+  /// The backend answers what arrives over gRPC. All three outlive it.
+  FrontListener(EventLoop& loop, InferenceBackend& backend, RequestLog& requests,
+                PortFiles port_files, Callbacks callbacks);
   ~FrontListener();
 
   /// Listens as the options say.
@@ -62,6 +62,7 @@ class FrontListener {
 
   EventLoop& loop_;
   InferenceBackend& backend_;
+  RequestLog& requests_;
   const PortFiles port_files_;
   const Callbacks callbacks_;
   ServiceOptions options_;  // of open()

@@ -50,7 +50,7 @@ Result<Front::JoinRequest> join_request_of(const front::Join& join) {
     if (!server || server->host != kServerHost || server->port == 0)
       return invalid("its server has no address such as 127.0.0.1:8080");
     request.replica.server = server->port;
-    request.replica.server_socket = join.server_socket();
+    if (join.worker().empty()) request.replica.server_socket = join.server_socket();
     options.forwards = true;
   }
   options.name = join.model();
@@ -78,6 +78,7 @@ Result<Front::JoinRequest> join_request_of(const front::Join& join) {
     if (auto found = options.warmup.find(input.name); found != options.warmup.end())
       found->second.datatype = find_datatype(input.datatype);
   options.is_idempotent = spec.is_idempotent;
+  options.access_log = spec.access_log;
   options.drain_delay_ms = spec.drain_delay_ms;
   if (join.request_timeout_ms() > 0) options.request_timeout_ms = join.request_timeout_ms();
   return request;
@@ -89,6 +90,7 @@ front::Status status_of(const Front& front) {
   status.set_pid(::getpid());
   status.set_is_ready(front.is_ready());
   status.set_is_draining(front.is_draining());
+  status.set_access_log(front.access_log());
   auto now = Front::Clock::now();
   for (const VersionSet::Entry& each : front.versions().all()) {
     const ServiceVersion& version = *each.version;

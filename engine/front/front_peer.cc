@@ -48,10 +48,11 @@ void FrontPeer::disconnect(const std::string& why) {
 
 // ---- To a replica
 
-void FrontPeer::start(uint64_t batch, const std::vector<const Tensors*>& parts) {
+void FrontPeer::start(uint64_t batch, const std::vector<const Tensors*>& parts,
+                      const std::vector<BatchedRequest>& requests) {
   std::optional<TensorMemory> memory;
   if (memory_ != nullptr) memory = memory_->take_inputs(memory_bytes(parts));
-  socket_->send(batch_frame(batch, parts, memory));
+  socket_->send(batch_frame(batch, parts, requests, memory));
 }
 
 void FrontPeer::share_memory() {
@@ -147,6 +148,8 @@ void FrontPeer::receive_message(const front::ToFront& message) {
   }
   if (role_ == Role::engine && message.has_gate()) return open_gate(message.gate());
   if (role_ == Role::engine && message.has_traffic()) return set_traffic(message.traffic());
+  if (role_ == Role::engine && message.has_forget())
+    return front_.forget(message.forget().version());
   if (role_ == Role::engine && message.has_status()) {
     if (socket_->unsent_bytes() > kAnswerBytesMax) return disconnect("it reads no answers");
     front_.complete_step(message.status().warm_up(), message.status().requests());
@@ -181,7 +184,7 @@ void FrontPeer::join(const front::Join& join) {
                       join.pid());
   auto request = join_request(join);
   role_ = Role::replica;
-  if (join.shares_memory()) share_memory();
+  if (join.shares_memory() && !access_.remote) share_memory();
   Status joined = request.ok() ? front_.join(*this, std::move(*request)) : Status(request.error());
   if (joined.ok()) return;
   role_ = Role::unknown;

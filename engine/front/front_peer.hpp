@@ -37,7 +37,8 @@ class FrontPeer final : public FrontReplica {
   void disconnect(const std::string& why);
 
   void joined(const std::string& url) override;
-  void start(uint64_t batch, const std::vector<const Tensors*>& parts) override;
+  void start(uint64_t batch, const std::vector<const Tensors*>& parts,
+             const std::vector<BatchedRequest>& requests) override;
   void release() override;
   void log(const std::string& line) override;
 

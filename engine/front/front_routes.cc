@@ -156,6 +156,8 @@ void FrontRoutes::infer(HttpRequest& request, HttpReply& reply, const Route& rou
     if (!asked.ok()) malformed = asked.error().message;
   }
   auto pending = (*version)->new_request(std::move(responder), timeout);
+  pending->traceparent = request.traceparent;
+  pending->record = request.record;
   if (!malformed.empty()) return (*version)->reject(*pending, 400, malformed);
   bool is_small = request.body.size() <= kInlineBytesMax && request.content_encoding.empty();
   Inference inference{.http = std::move(request),

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <optional>
 
 #include "engine/base/files.hpp"
@@ -63,15 +64,17 @@ int serve(const FrontFolder& folder, int64_t lease_ms, FrontLog& log) {
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGHUP, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);  // a limit of file sizes, which holds for shared memory too
   auto write = [&log](const std::string& line) { log.write(line); };
   EventLoop loop("flow-http", write);
-  auto front =
-      Front::start(loop, {.port_file = folder.path_of(FrontFolder::kPort),
-                          .grpc_port_file = folder.path_of(FrontFolder::kGrpcPort),
-                          .traffic_file = folder.path_of(FrontFolder::kTraffic),
-                          .lease_ms = lease_ms,
-                          .log = write,
-                          .ended = [main = ::pthread_self()] { ::pthread_kill(main, kEnded); }});
+  auto front = Front::start(
+      loop, {.port_file = folder.path_of(FrontFolder::kPort),
+             .grpc_port_file = folder.path_of(FrontFolder::kGrpcPort),
+             .traffic_file = folder.path_of(FrontFolder::kTraffic),
+             .access_log = std::filesystem::absolute(folder.path_of(FrontFolder::kAccessLog)),
+             .lease_ms = lease_ms,
+             .log = write,
+             .ended = [main = ::pthread_self()] { ::pthread_kill(main, kEnded); }});
   if (!front.ok()) return fail(log, front.error());
   FrontSocket socket(**front, loop, write, folder.path_of(FrontFolder::kGate));
   Status written =

@@ -44,10 +44,11 @@ ServiceVersion& VersionSet::add(std::shared_ptr<ServiceVersion> version) {
   return *version;
 }
 
-void VersionSet::set_keys(const ServiceVersion& version, std::vector<std::string> keys) {
+void VersionSet::set_options(ServiceVersion& version, ServiceOptions options) {
   auto entry = std::ranges::find_if(
       entries_, [&](const Entry& each) { return each.version.get() == &version; });
-  if (entry != entries_.end()) entry->keys = ApiKeys(std::move(keys));
+  if (entry != entries_.end()) entry->keys = ApiKeys(options.keys);
+  version.set_options(std::move(options));
 }
 
 void VersionSet::remove(const ServiceVersion& version) {

@@ -34,8 +34,9 @@ class VersionSet {
   /// Null if the replica is of none.
   ServiceVersion* find(const FrontReplica& replica) const;
   const std::vector<Entry>& all() const { return entries_; }
-  /// From now on callers need one of these.
-  void set_keys(const ServiceVersion& version, std::vector<std::string> keys);
+  /// The run of the version was resumed with these options. From now on callers need one of their
+  /// keys.
+  void set_options(ServiceVersion& version, ServiceOptions options);
 
   void set_traffic(TrafficWeights weights);
   /// Before the first version: those of an earlier front. They are dropped if the first version is

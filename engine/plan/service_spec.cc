@@ -256,6 +256,8 @@ std::string service_problem(const ServiceSpec& service) {
     return fmt::format("has `replicas` that are not 1 to {}", kReplicasMax);
   if (problem.empty()) problem = scaling_problem(service);
   if (std::string why = grpc_problem(service); !why.empty()) return why;
+  bool is_part = service.access_log >= 0 && service.access_log <= 1;
+  if (!is_part) return "has an `access_log` that is not 0 to 1";
   if (service.drain_delay_ms < 0) return "has a negative `drain_delay`";
   if (problem.empty()) problem = canary_problem(service.canary);
   if (problem.empty()) problem = warmup_problem(service);

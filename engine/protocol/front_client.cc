@@ -113,6 +113,17 @@ Status FrontClient::open_gate(const front::Gate& gate) {
   return {};
 }
 
+Status FrontClient::forget(const std::string& version) {
+  front::ToFront request;
+  request.mutable_forget()->set_version(version);
+  std::string frame;
+  append_frame(frame, request);
+  Deadline until = std::chrono::steady_clock::now() + std::chrono::milliseconds(kFrontAnswerMs);
+  std::string problem = send_all(socket_->number, frame, until);
+  if (!problem.empty()) return no_answer(problem);
+  return {};
+}
+
 Result<front::Status> front_status(const std::string& folder, const front::StatusRequest& request) {
   auto client = FrontClient::connect(folder);
   FLOW_TRY(client);

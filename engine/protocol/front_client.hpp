@@ -26,6 +26,8 @@ class FrontClient {
   Status open_gate(const front::Gate& gate);
   /// Sets the weights of its versions.
   Status set_traffic(const front::Traffic& traffic);
+  /// Says that a version has ended. There is no answer.
+  Status forget(const std::string& version);
 
  private:
   FrontClient(int descriptor, std::string folder)

@@ -53,6 +53,7 @@ void update_replica(const front::ReplicaStatus& from, ReplicaInfo& replica) {
 void add_version(const front::Status& front, const front::VersionStatus& version,
                  ServiceInfo& service) {
   service.url = front.url();
+  service.access_log = front.access_log();
   service.traffic = {front.is_ready(),   front.is_draining(), version.percent(),
                      version.requests(), version.errors(),    version.requests_per_second(),
                      version.p50_us(),   version.p99_us(),    version.queued(),
@@ -64,7 +65,29 @@ void add_version(const front::Status& front, const front::VersionStatus& version
   }
 }
 
+const front::VersionStatus* version_of(const front::Status& front, const std::string& run) {
+  auto version = std::ranges::find_if(front.versions(),
+                                      [&](const auto& each) { return each.version() == run; });
+  return version == front.versions().end() ? nullptr : &*version;
+}
+
+std::string folder_of(const std::string& state_dir, const std::string& name, const std::string& run,
+                      const std::string& service) {
+  return front_folder(state_dir, name.empty() ? run : name, service);
+}
+
 }  // namespace
+
+void add_front_facts(const std::string& state_dir, const AskFront& ask, ServiceInfo& service) {
+  auto front = ask(folder_of(state_dir, service.name, service.version, service.service));
+  const front::VersionStatus* version = front.ok() ? version_of(*front, service.version) : nullptr;
+  if (version == nullptr) return;
+  service.access_log = front->access_log();
+  for (const front::ReplicaStatus& each : version->replicas()) {
+    auto known = std::ranges::find(service.replicas, each.replica(), &ReplicaInfo::name);
+    if (known != service.replicas.end()) known->pid = each.pid();
+  }
+}
 
 std::vector<ServiceInfo> active_services(const core::State& state,
                                          const std::vector<RunRecord>& records,
@@ -76,11 +99,10 @@ std::vector<ServiceInfo> active_services(const core::State& state,
     if (run == state.runs.end() || is_over(record.status)) continue;
     bool was_interrupted = record.status == "interrupted";
     for (ServiceInfo& service : services_of(run->second, &state)) {
-      const front::Status* front = fronts.of(
-          front_folder(state_dir, record.name.empty() ? record.id : record.name, service.service));
-      const front::VersionStatus* version = nullptr;
-      for (int i = 0; front != nullptr && i < front->versions_size(); i++)
-        if (front->versions(i).version() == record.id) version = &front->versions(i);
+      const front::Status* front =
+          fronts.of(folder_of(state_dir, record.name, record.id, service.service));
+      const front::VersionStatus* version =
+          front == nullptr ? nullptr : version_of(*front, record.id);
       bool is_served = version != nullptr && version->replicas_size() > 0;
       if (was_interrupted && !is_served) continue;
       service.status = record.status;

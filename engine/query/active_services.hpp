@@ -20,4 +20,8 @@ std::vector<ServiceInfo> active_services(const core::State& state,
                                          const std::vector<RunRecord>& records,
                                          const std::string& state_dir, const AskFront& ask);
 
+/// Adds what only its front knows to the service of an active run: the processes of its replicas
+/// that have joined, and its access log.
+void add_front_facts(const std::string& state_dir, const AskFront& ask, ServiceInfo& service);
+
 }  // namespace flow

@@ -210,6 +210,9 @@ RunInfo Reader::show(const std::string& selector) const {
   if (loaded.run == nullptr) return info_of_record(loaded.record);
   InputResolver resolver = impl_->resolver();
   RunInfo info = info_of_run(*loaded.run, loaded.record, resolver, loaded.state.get());
+  for (ServiceInfo& service : info.services)
+    add_front_facts(
+        impl_->dir, [](const std::string& folder) { return front_status(folder); }, service);
   if (loaded.record.status == "interrupted") {
     info.status = loaded.record.status;
     info.url.clear();  // its services ended with the process

@@ -68,14 +68,15 @@ std::string scaling_json(const ServiceInfo& service) {
                      service.replicas_max, service.replicas_wanted);
 }
 
-/// `"service":…,"version":…,"url":…,"scaling":…,"replicas":[…]`
+/// `"service":…,"version":…,"url":…,"access_log":…,"scaling":…,"replicas":[…]`
 std::string fields_of(const ServiceInfo& service) {
   std::string replicas;
   for (const ReplicaInfo& replica : service.replicas)
     replicas += (replicas.empty() ? "" : ",") + json_of(replica);
-  return fmt::format(R"("service":{},"version":{},"url":{},"scaling":{},"replicas":[{}])",
-                     quoted(service.service), quoted(service.version), text_or_null(service.url),
-                     scaling_json(service), replicas);
+  return fmt::format(
+      R"("service":{},"version":{},"url":{},"access_log":{},"scaling":{},"replicas":[{}])",
+      quoted(service.service), quoted(service.version), text_or_null(service.url),
+      text_or_null(service.access_log), scaling_json(service), replicas);
 }
 
 std::string milliseconds(int64_t us) { return fmt::format("{}", static_cast<double>(us) / 1000); }

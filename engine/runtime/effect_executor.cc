@@ -70,6 +70,7 @@ void EffectExecutor::execute(const std::vector<core::Command>& effects) {
     } else if (const auto* end = std::get_if<core::RunEnded>(&effect)) {
       ended.push_back(end->run);
       workers_.forget(end->run);
+      forget_at_fronts(end->run);
     }
   }
   for (const AttemptOrder& order : orders)
@@ -158,13 +159,25 @@ std::string EffectExecutor::worker_name(core::WorkerId worker) const {
 void EffectExecutor::give_to_fronts(const core::ShiftTraffic& traffic, bool measures) {
   auto run = state_.runs.find(traffic.run);
   if (run == state_.runs.end()) return;
-  FrontOrder order{traffic, measures, {}, core::canary_of(run->second).min_requests};
-  for (core::UnitId service : run->second.services) {
-    std::string folder = front_folder(state_dir_, run->second, service);
-    bool is_new = std::ranges::find(order.folders, folder) == order.folders.end();
-    if (is_new) order.folders.push_back(std::move(folder));
+  fronts_.give(
+      {traffic, measures, front_folders(run->second), core::canary_of(run->second).min_requests});
+}
+
+std::vector<std::string> EffectExecutor::front_folders(const core::Run& run) const {
+  std::vector<std::string> folders;
+  for (core::UnitId service : run.services) {
+    std::string folder = front_folder(state_dir_, run, service);
+    bool is_new = std::ranges::find(folders, folder) == folders.end();
+    if (is_new) folders.push_back(std::move(folder));
   }
-  fronts_.give(std::move(order));
+  return folders;
+}
+
+/// The front of a version that died before it was stopped waits for its replicas.
+void EffectExecutor::forget_at_fronts(const core::RunId& id) {
+  auto run = state_.runs.find(id);
+  if (run == state_.runs.end() || run->second.services.empty()) return;
+  fronts_.forget(id, front_folders(run->second));
 }
 
 /// The runs whose status changed, or the number of their replicas. What one of them may do depends

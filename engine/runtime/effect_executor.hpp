@@ -46,6 +46,8 @@ class EffectExecutor {
   void hold_fronts();
   void end_run(const core::RunId& run);
   void give_to_fronts(const core::ShiftTraffic& traffic, bool measures);
+  std::vector<std::string> front_folders(const core::Run& run) const;
+  void forget_at_fronts(const core::RunId& id);
   void measure(const core::MeasureTraffic& measure);
   void watch_load(const std::set<core::RunId>& changed);
 

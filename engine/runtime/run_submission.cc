@@ -23,27 +23,58 @@ std::string already_active(const core::Run& run) {
                      run.id, core::status_name(run.status));
 }
 
+std::string address_of(const ServiceSpec& service) {
+  return service.address.empty() ? "127.0.0.1" : service.address;
+}
+
 /// "127.0.0.1:8080", "a free port of 127.0.0.1"
 std::string listen_text(const ServiceSpec& service) {
-  std::string address = service.address.empty() ? "127.0.0.1" : service.address;
+  std::string address = address_of(service);
   if (service.port == 0) return "a free port of " + address;
   bool is_v6 = address.find(':') != std::string::npos;
   return fmt::format(fmt::runtime(is_v6 ? "[{}]:{}" : "{}:{}"), address, service.port);
+}
+
+/// "without `grpc`", "with `grpc` at port 8081"
+std::string grpc_text(const ServiceSpec& service) {
+  if (service.grpc_port < 0) return "without `grpc`";
+  if (service.grpc_port == 0) return "with `grpc` at a free port";
+  return fmt::format("with `grpc` at port {}", service.grpc_port);
 }
 
 /// What keeps the services of a new run from taking over the listeners of the run that serves its
 /// name; "" for nothing.
 std::string takeover_problem(const core::State& state, const core::RunSubmitted& submitted) {
   if (submitted.name.empty()) return "";
-  auto problem_of = [&](const core::RunId& id, const TaskNode& node, const ServiceSpec& before,
-                        const ServiceSpec& now) -> std::string {
+  auto problem_of = [&](const core::RunId& id, const TaskNode& node, const TaskDef& old_def,
+                        const TaskDef& def) -> std::string {
+    const ServiceSpec &before = old_def.service, &now = def.service;
     std::string listens = listen_text(now), listened = listen_text(before);
-    if (now.port != 0 && listens != listened)
+    bool has_other_address = address_of(now) != address_of(before);
+    if (has_other_address || (now.port != 0 && listens != listened))
       return fmt::format(
           "`{}` of `{}` is served at {} by the run {}; the new version listens at {}. A new "
           "version takes over the listener: give it the same `listen` or `port = 0`, or another "
           "--name",
           node.name, submitted.name, listened, id, listens);
+    bool takes_grpc = now.grpc_port == 0 && before.grpc_port >= 0;
+    if (now.grpc_port != before.grpc_port && !takes_grpc)
+      return fmt::format(
+          "`{}` of `{}` is served {} by the run {}; the new version listens {}. A new version "
+          "takes "
+          "over the listener: give it the same `grpc`, or another --name",
+          node.name, submitted.name, grpc_text(before), id, grpc_text(now));
+    if (old_def.shell.command.empty() != def.shell.command.empty()) {
+      auto kind = [](const TaskDef& of) {
+        return of.shell.command.empty() ? "a function" : "the server of a `command`";
+      };
+      return fmt::format(
+          "`{}` of `{}` is served with {} by the run {}, and the new version answers with {}. A "
+          "new "
+          "version takes over the listener: give the service another name, or the run another "
+          "--name",
+          node.name, submitted.name, kind(old_def), id, kind(def));
+    }
     if (before.tls == now.tls) return "";
     return fmt::format(
         "`{}` of `{}` is served {} by the run {}, and the new version has {}. A new version takes "
@@ -63,8 +94,7 @@ std::string takeover_problem(const core::State& state, const core::RunSubmitted&
         if (node.kind == NodeKind::when || node.name != before.name) continue;
         const TaskDef& def = submitted.plan->defs[node.def];
         if (def.kind != TaskKind::service) continue;
-        std::string problem =
-            problem_of(id, node, core::def_of(run, service)->service, def.service);
+        std::string problem = problem_of(id, node, *core::def_of(run, service), def);
         if (!problem.empty()) return problem;
       }
     }

@@ -38,6 +38,18 @@ BatchQueue::BatchQueue(int64_t rows_max, Clock::duration wait) : rows_max_(rows_
 
 BatchQueue::~BatchQueue() = default;
 
+void BatchQueue::set_limits(int64_t rows_max, Clock::duration wait) {
+  rows_max_ = rows_max;
+  wait_ = wait;
+  for (auto& [key, bucket] : buckets_) {
+    bool is_alone = bucket->rows_full == 0;
+    if (is_alone) continue;
+    erase_age(*bucket);
+    bucket->rows_full = rows_max;
+    insert_age(*bucket);
+  }
+}
+
 void BatchQueue::push(std::unique_ptr<PendingRequest> request) {
   // A queue that was empty had no client to look for.
   if (deadlines_.empty()) next_look_ = std::max(next_look_, request->arrived + kLookInterval);

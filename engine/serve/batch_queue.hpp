@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/serve/http/request_record.hpp"
 #include "engine/serve/infer_responder.hpp"
 #include "engine/serve/inference.hpp"
 #include "engine/serve/latency_histogram.hpp"
@@ -24,9 +25,11 @@ struct PendingRequest {
   InferRequest request;
   std::unique_ptr<InferResponder> responder;
   Clock::time_point arrived, deadline;
-  int deaths = 0;          // of replicas that ran it
-  bool is_alone = false;   // it must not be joined with others
-  bool has_begun = false;  // a batch had it
+  std::string traceparent;                // valid, or ""
+  std::shared_ptr<RequestRecord> record;  // null: the request is not recorded
+  int deaths = 0;                         // of replicas that ran it
+  bool is_alone = false;                  // it must not be joined with others
+  bool has_begun = false;                 // a batch had it
   // Set by push():
   int64_t rows = 0;  // 0 if the request cannot be joined with others
   uint64_t number = 0;
@@ -44,6 +47,8 @@ class BatchQueue {
   /// or its oldest request has waited for `wait`.
   BatchQueue(int64_t rows_max, Clock::duration wait);
   ~BatchQueue();
+  /// For all requests that are not taken yet.
+  void set_limits(int64_t rows_max, Clock::duration wait);
 
   /// A request that cannot be joined with others is due at once, as it has nothing to wait for.
   void push(std::unique_ptr<PendingRequest> request);
@@ -86,8 +91,8 @@ class BatchQueue {
   // Drops the bucket if it is empty.
   void update(Bucket& bucket);
 
-  const int64_t rows_max_;
-  const Clock::duration wait_;
+  int64_t rows_max_;
+  Clock::duration wait_;
   uint64_t pushed_ = 0;
   int64_t places_ = 0;  // of all requests: a batch has rows_max_
   std::unordered_map<std::string, std::unique_ptr<Bucket>> buckets_;  // none is empty

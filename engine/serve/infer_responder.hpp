@@ -20,6 +20,8 @@ class InferResponder {
   /// fault, any other the service's; fail() is called then.
   virtual Status encode(const std::string& model, const InferRequest& request,
                         const Tensors& outputs) = 0;
+  /// Of what encode() has made.
+  virtual uint64_t response_bytes() const { return 0; }
   /// Sends what encode() has made.
   virtual void send() = 0;
   /// Sends an error instead. `status` is that of HTTP; with 429 and 503 the client should try

@@ -1,5 +1,6 @@
 // A request for inference and its tensors, apart from any encoding.
 #pragma once
+#include <cstdint>
 #include <map>
 #include <string>
 #include <utility>
@@ -27,6 +28,13 @@ using Tensors = std::map<std::string, InferTensor>;
 struct RequestedOutput {
   std::string name;
   bool is_binary = false;
+};
+
+/// A request of a batch, as `predict` gets to know it.
+struct BatchedRequest {
+  std::string id = {};
+  int64_t rows = 0;              // of the batch: those of the first request come first
+  std::string traceparent = {};  // valid, or ""
 };
 
 struct InferRequest {

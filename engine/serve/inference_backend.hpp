@@ -7,11 +7,19 @@
 #include <string>
 #include <string_view>
 
+#include "engine/serve/http/request_record.hpp"
 #include "engine/serve/infer_responder.hpp"
 #include "engine/serve/inference.hpp"
 #include "engine/serve/service_routes.hpp"
 
 namespace flow {
+
+/// What the server of a protocol knows of a request.
+struct InferCallInfo {
+  std::optional<std::chrono::steady_clock::time_point> deadline = {};  // the client's
+  std::string traceparent = {};                                        // valid, or ""
+  RequestRecord record = {};                                           // without an answer
+};
 
 /// Thread-safe. No function waits for a model.
 class InferenceBackend {
@@ -29,12 +37,14 @@ class InferenceBackend {
   /// or `repository_index`.
   virtual std::string describe(Endpoint endpoint) const = 0;
 
-  /// Answers now or later. `deadline` is the client's; the service's own timeout holds too.
-  virtual void infer(InferRequest request, std::optional<Clock::time_point> deadline,
+  /// Answers now or later. The service's own timeout holds besides the client's deadline.
+  virtual void infer(InferRequest request, InferCallInfo call,
                      std::unique_ptr<InferResponder> responder) = 0;
-  /// Counts a request that was answered with this status of HTTP before infer(), such as one that
-  /// is not valid.
-  virtual void count_refused(int status, Clock::duration duration) = 0;
+  /// Counts and records a request that was answered with the record's status before infer(), such
+  /// as one that is not valid.
+  virtual void count_refused(RequestRecord record) = 0;
+  /// Records a request that is not one for inference, and its answer.
+  virtual void note(RequestRecord record) = 0;
 };
 
 }  // namespace flow

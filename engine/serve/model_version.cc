@@ -10,6 +10,7 @@
 #include "engine/base/size_units.hpp"
 #include "engine/serve/batch.hpp"
 #include "engine/serve/declared_tensors.hpp"
+#include "engine/serve/http/trace_context.hpp"
 #include "engine/serve/tensor_frames.hpp"
 #include "engine/value/utf8.hpp"
 
@@ -30,6 +31,15 @@ RequestScheduler::Limits limits_of(const ServiceOptions& options) {
           .call_max = milliseconds(options.request_timeout_ms),
           .is_idempotent = options.is_idempotent,
           .is_padded = options.is_padded};
+}
+
+/// "request `7` of the trace 4bf92f3577b34da6a3ce929d0e0e4736"
+std::string logged_name(const PendingRequest& pending) {
+  std::string name = "request", id = cut_text(to_line(pending.request.id), kIdBytesLogged);
+  if (!id.empty()) name += " `" + id + "`";
+  if (!pending.traceparent.empty())
+    name += fmt::format(" of the trace {}", trace_id_of(pending.traceparent));
+  return name;
 }
 
 /// Of a warm-up request: nothing reads the answer.
@@ -57,7 +67,25 @@ RequestScheduler::Outcomes ModelVersion::outcomes() {
                          Result<Tensors>& result) { answer_with(pending, result); },
       .rejected = [this](PendingRequest& pending, int status) { reject_unserved(pending, status); },
       .called = [this](int64_t rows, Clock::duration duration) { count_call(rows, duration); },
-      .begun = [this](Clock::duration wait) { counters().count_wait(wait, Clock::now()); }};
+      .begun = [this](Clock::duration wait) { counters().count_wait(wait, Clock::now()); },
+      .started = [this](PendingRequest& pending, const Replica& replica,
+                        int64_t rows) { note_start(pending.record.get(), replica, rows); }};
+}
+
+void ModelVersion::set_options(ServiceOptions options) {
+  bool has_other_inputs = options.inputs != this->options().inputs;
+  ServiceVersion::set_options(std::move(options));
+  scheduler_.set_limits(limits_of(this->options()));
+  BatchQueue::Requests waiting;
+  if (has_other_inputs) waiting = scheduler_.take_queue();
+  for (auto& request : waiting) {
+    Status declared = check_inputs(this->options().inputs, request->request);
+    if (declared.ok())
+      scheduler_.adopt(std::move(request), Clock::now());
+    else
+      reject(*request, 400, declared.error().message);
+  }
+  changed();
 }
 
 // ---- Admission
@@ -73,6 +101,7 @@ std::unique_ptr<PendingRequest> ModelVersion::new_request(
 }
 
 void ModelVersion::admit(std::unique_ptr<PendingRequest> pending) {
+  note_version(pending->record.get());
   Status declared = check_inputs(options().inputs, pending->request);
   if (!declared.ok()) return reject(*pending, 400, declared.error().message);
   if (uint64_t bytes = bytes_of(pending->request.inputs); bytes > kTensorBytesMax)
@@ -101,6 +130,7 @@ void ModelVersion::admit(std::unique_ptr<PendingRequest> pending) {
 }
 
 void ModelVersion::adopt(std::unique_ptr<PendingRequest> pending) {
+  note_version(pending->record.get());
   Status declared = check_inputs(options().inputs, pending->request);
   if (declared.ok()) return scheduler_.adopt(std::move(pending), Clock::now());
   reject(*pending, 502,
@@ -178,8 +208,7 @@ void ModelVersion::answer(PendingRequest& pending, const Status& encoded) {
 void ModelVersion::fail(PendingRequest& pending, const Error& error) {
   if (error.kind == ErrorKind::user) return reject(pending, 400, error.message);
   if (error.kind == ErrorKind::environment) return reject(pending, 503, error.message);
-  std::string id = cut_text(to_line(pending.request.id), kIdBytesLogged);
-  log(fmt::format("request{} failed: {}", id.empty() ? "" : " `" + id + "`", error.message));
+  log(fmt::format("{} failed: {}", logged_name(pending), error.message));
   reject(pending, 500, error.message);
 }
 
@@ -200,7 +229,7 @@ void ModelVersion::reject_unserved(PendingRequest& pending, int status) {
                     "the replica of `{}` that ran the request died, and the request is "
                     "not run again, because the service is not `idempotent`",
                     options().name);
-      log("request failed: " + message);
+      log(fmt::format("{} failed: {}", logged_name(pending), message));
       return reject(pending, 502, message);
     }
     case 503:
@@ -215,6 +244,7 @@ void ModelVersion::reject_unserved(PendingRequest& pending, int status) {
 }
 
 void ModelVersion::reject(PendingRequest& pending, int status, const std::string& message) {
+  note_version(pending.record.get());
   count(status, Clock::now() - pending.arrived);
   pending.responder->fail(status, message);
 }

@@ -44,6 +44,7 @@ class ModelVersion final : public ServiceVersion {
   /// The outcome of a replica's batch. False if it does not run this one.
   bool finish(FrontReplica& replica, uint64_t batch, Result<Tensors> outputs);
 
+  void set_options(ServiceOptions options) override;
   size_t queued() const override { return scheduler_.queued(); }
   size_t running() const override { return scheduler_.running(); }
   void hand_over(const std::function<std::shared_ptr<ServiceVersion>()>& next) override;

@@ -53,6 +53,11 @@ RequestScheduler::RequestScheduler(const Limits& limits, Outcomes outcomes)
 
 RequestScheduler::~RequestScheduler() = default;
 
+void RequestScheduler::set_limits(const Limits& limits) {
+  limits_ = limits;
+  queue_.set_limits(limits.rows_max, limits.batch_wait);
+}
+
 // ---- Requests
 
 RequestScheduler::Admission RequestScheduler::push(std::unique_ptr<PendingRequest>& request,
@@ -225,8 +230,15 @@ void RequestScheduler::start(Slot& slot, BatchQueue::Requests requests, Clock::t
     batch.rows.push_back(rows_of(request->request.inputs));
     batch.deadline = std::min(batch.deadline, request->deadline);
   }
+  const int64_t rows = sum_of(batch.rows);
+  std::vector<BatchedRequest> described;
+  for (size_t i = 0; i < requests.size(); i++) {
+    PendingRequest& request = *requests[i];
+    described.push_back({request.request.id, batch.rows[i], request.traceparent});
+    if (outcomes_.started) outcomes_.started(request, *slot.replica, rows);
+  }
   Tensors padding;
-  int64_t missing = limits_.rows_max - sum_of(batch.rows);
+  int64_t missing = limits_.rows_max - rows;
   if (limits_.is_padded && missing > 0 && may_be_padded(parts, missing)) {
     padding = zero_rows(*parts.front(), missing);
     parts.push_back(&padding);
@@ -234,7 +246,7 @@ void RequestScheduler::start(Slot& slot, BatchQueue::Requests requests, Clock::t
   }
   batch.requests = std::move(requests);
   slot.batch = std::move(batch);
-  slot.replica->start(last_batch_, parts);
+  slot.replica->start(last_batch_, parts, described);
 }
 
 bool RequestScheduler::finish(Replica& replica, uint64_t number, Result<Tensors> outputs,

@@ -20,8 +20,10 @@ class Replica {
  public:
   virtual ~Replica() = default;
   /// Starts the batch, whose parts are to be joined in this order; its outcome comes back by
-  /// RequestScheduler::finish(), later. The parts are valid during the call.
-  virtual void start(uint64_t batch, const std::vector<const Tensors*>& parts) = 0;
+  /// RequestScheduler::finish(), later. The parts are valid during the call; those after the last
+  /// of `requests` fill the batch.
+  virtual void start(uint64_t batch, const std::vector<const Tensors*>& parts,
+                     const std::vector<BatchedRequest>& requests) = 0;
 };
 
 /// Not thread-safe. The caller gives the time, calls run_due() when next_event() has come, and owns
@@ -50,6 +52,8 @@ class RequestScheduler {
     std::function<void(int64_t rows, Clock::duration duration)> called;
     /// A request gets its first batch, so long after its arrival.
     std::function<void(Clock::duration wait)> begun = [](Clock::duration) {};
+    /// Before a batch of so many rows with this request is given to the replica. It may be empty.
+    std::function<void(PendingRequest&, const Replica&, int64_t rows)> started{};
   };
   struct ReplicaState {
     uint64_t batches = 0;  // that it has answered
@@ -64,6 +68,8 @@ class RequestScheduler {
 
   RequestScheduler(const Limits& limits, Outcomes outcomes);
   ~RequestScheduler();
+  /// For requests and batches from now on.
+  void set_limits(const Limits& limits);
 
   /// Takes the request if it is admitted.
   Admission push(std::unique_ptr<PendingRequest>& request, Clock::time_point now);
@@ -117,7 +123,7 @@ class RequestScheduler {
   void reject_lapsed(Clock::time_point now, Rejections& rejections);
   void reject(Rejections rejections);
 
-  const Limits limits_;
+  Limits limits_;
   const Outcomes outcomes_;
   BatchQueue queue_;           // up to queue_max, and what is put back or adopted
   uint64_t queued_bytes_ = 0;  // of its tensors

@@ -28,6 +28,7 @@ struct ServiceOptions {
   int64_t request_timeout_ms = 60'000;  // from the arrival of a request to its response
   bool is_idempotent = true;            // requests may run again after the death of a replica
   int64_t drain_delay_ms = 0;           // new connections are accepted so long in a drain
+  double access_log = 0;                // part of the requests that are logged
   Tensors warmup = {};                  // a request that completes those of a canary's step
   bool forwards = false;                // the replicas are HTTP servers, which get the requests
   HttpLimits limits = {};

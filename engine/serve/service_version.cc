@@ -32,6 +32,28 @@ ServiceVersion::ServiceVersion(std::string id, ServiceOptions options,
       counters_(Clock::now()),
       alone_since_(Clock::now()) {}
 
+void ServiceVersion::set_options(ServiceOptions options) { options_ = bounded(std::move(options)); }
+
+// ---- The record of a request
+
+void ServiceVersion::note_version(RequestRecord* record) const {
+  if (record == nullptr) return;
+  record->version = id_;
+  record->fraction = options_.access_log;
+}
+
+void ServiceVersion::note_start(RequestRecord* record, const Replica& replica, int64_t rows) const {
+  if (record == nullptr) return;
+  record->rows = rows;
+  if (!record->queue_time) record->queue_time = Clock::now() - record->arrived;
+  auto member = std::ranges::find_if(replicas_, [&](const Member& each) {
+    return static_cast<const Replica*>(each.replica) == &replica;
+  });
+  if (member != replicas_.end()) record->replica = member->description.name;
+}
+
+// ---- Requests
+
 void ServiceVersion::count(int status, Clock::duration duration) {
   metrics_.count_request(status, duration);
   counters_.count(status, duration, Clock::now());
@@ -50,6 +72,7 @@ void ServiceVersion::add(FrontReplica& replica, FrontReplica::Description descri
   counters_.restart_load();
   replicas_.push_back({&replica, std::move(description)});
   begin(replica, replicas_.back().description);
+  for (const std::string& line : std::exchange(unread_, {})) replica.log(line);
 }
 
 void ServiceVersion::remove(FrontReplica& replica) {
@@ -88,7 +111,11 @@ void ServiceVersion::log(const std::string& line) {
 
 void ServiceVersion::write_line(const std::string& line) {
   if (log_) log_(line);
-  if (!replicas_.empty()) replicas_.front().replica->log(line);
+  if (!replicas_.empty()) {
+    replicas_.front().replica->log(line);
+  } else if (unread_.size() < kUnreadMax) {
+    unread_.push_back(line);  // such as that of a request that broke with the last replica
+  }
 }
 
 ServiceVersion::Clock::time_point ServiceVersion::next_event() const {

@@ -24,9 +24,9 @@ class FrontReplica : public Replica {
   struct Description {
     std::string name{};  // of its unit
     int32_t pid = 0;
-    std::string gpus{};    // UUIDs, separated by commas
-    std::string worker{};  // that it runs on; "": the front's machine
-    uint16_t server = 0;   // the port of the HTTP server to which its requests are forwarded
+    std::string gpus{};          // UUIDs, separated by commas
+    std::string worker{};        // that it runs on; "": the front's machine
+    uint16_t server = 0;         // the port of the HTTP server to which its requests are forwarded
     uint64_t server_socket = 0;  // the cookie of the socket that listens there; 0: not known
   };
   /// It has joined, and gets requests from now on. `url` is that of the service.
@@ -56,6 +56,8 @@ class ServiceVersion : public std::enable_shared_from_this<ServiceVersion> {
 
   const std::string& id() const { return id_; }
   const ServiceOptions& options() const { return options_; }
+  /// The run was resumed with other options. All take effect but `name`, and where it listens.
+  virtual void set_options(ServiceOptions options);
   const ServiceMetrics& metrics() const { return metrics_; }
   RequestCounters& counters() { return counters_; }
   const RequestCounters& counters() const { return counters_; }
@@ -119,6 +121,10 @@ class ServiceVersion : public std::enable_shared_from_this<ServiceVersion> {
   virtual Clock::time_point next_request_event() const = 0;
   virtual void run_requests_due(Clock::time_point now) = 0;
   ServiceMetrics& own_metrics() { return metrics_; }
+  /// Notes in the record, which may be null, that this version has the request.
+  void note_version(RequestRecord* record) const;
+  /// Notes that the replica gets the request, unless one has got it before.
+  void note_start(RequestRecord* record, const Replica& replica, int64_t rows) const;
   void changed() const { changed_(); }
 
  private:
@@ -127,10 +133,12 @@ class ServiceVersion : public std::enable_shared_from_this<ServiceVersion> {
     FrontReplica::Description description;
   };
 
+  static constexpr size_t kUnreadMax = 16;
+
   void write_line(const std::string& line);
 
   const std::string id_;
-  const ServiceOptions options_;
+  ServiceOptions options_;
   const std::function<void(const std::string&)> log_;
   const std::function<void()> changed_;
   ServiceMetrics metrics_;
@@ -138,6 +146,7 @@ class ServiceVersion : public std::enable_shared_from_this<ServiceVersion> {
   LineLimiter limiter_;
   std::vector<Member> replicas_;  // the front bounds its connections
   Clock::time_point alone_since_;
+  std::vector<std::string> unread_;  // lines for the next replica, up to kUnreadMax
   size_t lost_ = 0;
   Clock::time_point lost_at_;
 };

@@ -21,6 +21,8 @@ constexpr size_t kDimensionsMax = 64;
 constexpr uint32_t kBatch = 3, kDone = 2;                        // in FromFront, ToFront
 constexpr uint32_t kId = 1, kTensors = 2;                        // in Batch and BatchDone
 constexpr uint32_t kMemory = 5;                                  // in both
+constexpr uint32_t kRequests = 3;                                // in Batch
+constexpr uint32_t kRequestId = 1, kRows = 2, kTrace = 3;        // in BatchedRequest
 constexpr uint32_t kError = 3, kMessage = 4;                     // in BatchDone
 constexpr uint32_t kName = 1, kType = 2, kShape = 3, kData = 4;  // in Tensor
 constexpr uint32_t kOffset = 5, kSize = 6, kIsShared = 7;        // in Tensor
@@ -156,6 +158,14 @@ void put_tensors(PieceWriter& writer, std::string& head, const std::vector<const
   for (const auto& [name, tensor] : *parts.front()) put_tensor(writer, place, name, parts);
 }
 
+void put_request(std::string& out, const BatchedRequest& request) {
+  std::string message;
+  if (!request.id.empty()) put_text(message, kRequestId, request.id);
+  put_number(message, kRows, static_cast<uint64_t>(request.rows));
+  if (!request.traceparent.empty()) put_text(message, kTrace, request.traceparent);
+  put_text(out, kRequests, message);
+}
+
 // ---- Reading
 
 /// One field of a message.
@@ -279,6 +289,18 @@ std::optional<std::string_view> message_of(const Bytes& frame, uint32_t number) 
   return field.bytes;
 }
 
+Status read_request(std::string_view message, BatchedRequest& request) {
+  MessageReader reader(message);
+  WireField field;
+  while (!reader.is_at_end()) {
+    if (!reader.next(field)) return malformed("a field of a request");
+    if (field.number == kRequestId && field.has_bytes) request.id = field.bytes;
+    if (field.number == kRows && !field.has_bytes) request.rows = static_cast<int64_t>(field.value);
+    if (field.number == kTrace && field.has_bytes) request.traceparent = field.bytes;
+  }
+  return {};
+}
+
 struct TensorMessage {
   uint64_t id = 0, error = 0;
   Tensors tensors;
@@ -320,11 +342,13 @@ uint64_t memory_bytes(const std::vector<const Tensors*>& parts) {
 }
 
 FramePieces batch_frame(uint64_t id, const std::vector<const Tensors*>& parts,
+                        const std::vector<BatchedRequest>& requests,
                         const std::optional<TensorMemory>& memory) {
   PieceWriter writer;
   std::string head;
   put_number(head, kId, id);
   put_tensors(writer, head, parts, memory);
+  for (const BatchedRequest& request : requests) put_request(head, request);
   return writer.take(kBatch, head);
 }
 
@@ -348,7 +372,12 @@ Result<std::optional<BatchMessage>> parse_batch(const Bytes& frame, const Memory
   if (!bytes) return std::optional<BatchMessage>();
   auto read = read_message(frame, *bytes, lookup);
   FLOW_TRY(read);
-  return std::optional<BatchMessage>(BatchMessage{read->id, std::move(read->tensors)});
+  BatchMessage batch{read->id, std::move(read->tensors), {}};
+  MessageReader reader(*bytes);
+  for (WireField field; !reader.is_at_end() && reader.next(field);)
+    if (field.number == kRequests && field.has_bytes)
+      FLOW_TRY(read_request(field.bytes, batch.requests.emplace_back()));
+  return std::optional<BatchMessage>(std::move(batch));
 }
 
 Result<std::optional<OutcomeMessage>> parse_outcome(const Bytes& frame,

@@ -26,6 +26,7 @@ uint64_t memory_bytes(const std::vector<const Tensors*>& parts);
 /// FromFront.batch. The parts are joined along the first dimension; they can be (batch_signature),
 /// or there is one. With `memory`, which has memory_bytes(), their elements are written there.
 FramePieces batch_frame(uint64_t id, const std::vector<const Tensors*>& parts,
+                        const std::vector<BatchedRequest>& requests,
                         const std::optional<TensorMemory>& memory = {});
 /// ToFront.done. An error of kind user is the client's, any other one the service's. `memory` as in
 /// batch_frame(); without outputs it is not used.
@@ -39,6 +40,7 @@ using MemoryLookup = std::function<Bytes(uint64_t id)>;
 struct BatchMessage {
   uint64_t id = 0;
   Tensors inputs;
+  std::vector<BatchedRequest> requests;  // in the order of their rows
 };
 struct OutcomeMessage {
   uint64_t id = 0;

@@ -18,6 +18,7 @@
 #include "engine/process/cgroup.hpp"
 #include "engine/submission/command_environments.hpp"
 #include "engine/submission/service_files.hpp"
+#include "engine/submission/service_ports.hpp"
 
 namespace flow {
 
@@ -270,6 +271,7 @@ std::vector<Error> check_requirements(const Plan& plan, const EnvironmentVariabl
   int32_t cpus_milli = capacity.cpus_milli();
   // What a remote worker has is known only there.
   if (!capacity.is_cluster) check_environments(plan, is_called, environment, errors);
+  check_service_ports(plan, errors);
   for (const TaskDef& def : plan.defs) {
     std::string where = fmt::format("{}:{}: the task `{}`", def.file, def.line, def.name);
     check_environment(def, where, environment, errors, warnings);

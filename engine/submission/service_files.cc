@@ -10,6 +10,7 @@
 
 #include "engine/crypto/redaction.hpp"
 #include "engine/plan/service_keys.hpp"
+#include "engine/serve/http/tls.hpp"
 
 namespace flow {
 
@@ -21,6 +22,18 @@ std::string file_problem(const std::string& path) {
   if (::stat(path.c_str(), &info) != 0) return std::strerror(errno);
   if (!S_ISREG(info.st_mode)) return "it is not a file";
   return ::access(path.c_str(), R_OK) == 0 ? "" : std::strerror(errno);
+}
+
+/// As the front will load them.
+void check_tls(const TlsPaths& paths, const std::string& where, std::vector<Error>& errors,
+               std::vector<std::string>& warnings) {
+  auto loaded = TlsContext::open({paths.certificate, paths.key, paths.clients});
+  if (!loaded.ok()) {
+    errors.push_back(user_error(fmt::format("{} has `tls`: {}", where, loaded.error().message)));
+    return;
+  }
+  for (const std::string& warning : (*loaded)->warnings())
+    warnings.push_back(fmt::format("{} has `tls`: {}", where, warning));
 }
 
 }  // namespace
@@ -36,9 +49,11 @@ void check_service_files(const ServiceSpec& service, const std::string& where,
           where, path, option, problem)));
     return problem.empty();
   };
-  is_readable("tls.cert", service.tls.certificate);
-  is_readable("tls.key", service.tls.key);
-  is_readable("tls.clients", service.tls.clients);
+  bool has_certificate = is_readable("tls.cert", service.tls.certificate);
+  bool has_key = is_readable("tls.key", service.tls.key);
+  bool has_clients = is_readable("tls.clients", service.tls.clients);
+  if (!service.tls.is_empty() && has_certificate && has_key && has_clients)
+    check_tls(service.tls, where, errors, warnings);
   const ServiceKeySource& source = service.keys;
   if (!is_readable("keys", source.file)) return;
   auto variable =

@@ -35,6 +35,11 @@ Status shift_traffic(const std::string& folder, const core::ShiftTraffic& traffi
   return client->set_traffic(weights);
 }
 
+void forget_version(const std::string& folder, const core::RunId& run) {
+  auto client = FrontClient::connect(folder);
+  if (client.ok()) (void)client->forget(run);
+}
+
 Status measure_traffic(const std::string& folder, const core::ShiftTraffic& traffic,
                        uint32_t requests_min, core::TrafficMeasured& sum) {
   front::StatusRequest request;
@@ -58,6 +63,18 @@ void ServiceFronts::give(FrontOrder order) {
   std::lock_guard lock(mutex_);
   if (has_quit_) return;
   orders_.push_back(std::move(order));
+  start_thread();
+}
+
+void ServiceFronts::forget(const core::RunId& run, std::vector<std::string> folders) {
+  std::lock_guard lock(mutex_);
+  if (has_quit_) return;
+  ended_.push_back({run, std::move(folders)});
+  start_thread();
+}
+
+/// With the lock.
+void ServiceFronts::start_thread() {
   changed_.notify_one();
   if (!thread_.joinable()) thread_ = engine_thread([this] { carry_out_orders(); });
 }
@@ -75,7 +92,15 @@ void ServiceFronts::quit() {
 void ServiceFronts::carry_out_orders() {
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return has_quit_ || !orders_.empty(); });
+    changed_.wait(lock, [this] { return has_quit_ || !orders_.empty() || !ended_.empty(); });
+    if (!ended_.empty()) {
+      EndedRun run = std::move(ended_.front());
+      ended_.pop_front();
+      lock.unlock();
+      for (const std::string& folder : run.folders) forget_version(folder, run.id);
+      lock.lock();
+      continue;
+    }
     if (has_quit_) return;
     FrontOrder order = std::move(orders_.front());
     orders_.pop_front();

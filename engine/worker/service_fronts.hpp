@@ -35,6 +35,9 @@ class FrontControl {
   /// Does not block. The services of the run whose replicas scale, if it serves, instead of those
   /// before. Where their number shall change, a core::ReplicasScaled is posted.
   virtual void watch(const core::RunId&, std::vector<ScaledService>) {}
+  /// The run has ended: the fronts in these folders do not wait for its replicas any more. Does not
+  /// block, and has no answer.
+  virtual void forget(const core::RunId&, std::vector<std::string>) {}
   /// No answer is posted after it.
   virtual void quit() {}
 };
@@ -53,10 +56,18 @@ class ServiceFronts final : public FrontControl {
   void watch(const core::RunId& run, std::vector<ScaledService> services) override {
     scaler_.watch(run, std::move(services));
   }
+  void forget(const core::RunId& run, std::vector<std::string> folders) override;
+  /// Orders that wait are dropped, but fronts still get to know which runs have ended.
   void quit() override;
 
  private:
+  struct EndedRun {
+    core::RunId id;
+    std::vector<std::string> folders;
+  };
+
   void carry_out_orders();
+  void start_thread();
   core::Event answer_of(const FrontOrder& order);
   Status try_some_times(const std::function<Status()>& attempt);
 
@@ -65,6 +76,7 @@ class ServiceFronts final : public FrontControl {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<FrontOrder> orders_;
+  std::deque<EndedRun> ended_;  // that the fronts do not know yet
   bool has_quit_ = false;
   std::thread thread_;
   ReplicaScaler scaler_;
@@ -72,6 +84,9 @@ class ServiceFronts final : public FrontControl {
 
 /// Tells the front in this folder the weights of both versions. Blocks.
 Status shift_traffic(const std::string& folder, const core::ShiftTraffic& traffic);
+/// Tells the front in this folder that the run has ended. A front that does not answer has ended
+/// too. Blocks.
+void forget_version(const std::string& folder, const core::RunId& run);
 /// Adds to `sum` what the front in this folder counted. A front that has other weights, because it
 /// is new, is told `traffic` and counts from now on. If there were fewer than `requests_min`
 /// requests, the front sends warm-up requests, which the next measure counts.

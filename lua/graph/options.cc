@@ -157,6 +157,12 @@ void read_cache(const Option& option) {
   TaskDef& def = option.def;
   constexpr const char* kForm = "true, false, or a salt: a string or a whole number";
   def.cache_written = true;
+  bool is_off = lua_type(option.L, option.index) == LUA_TBOOLEAN &&
+                lua_toboolean(option.L, option.index) == 0;
+  if (def.kind == TaskKind::service && !is_off)
+    option.reject(
+        " is for tasks with a result that can be computed again: a service never counts as cached. "
+        "Remove it");
   if (lua_type(option.L, option.index) == LUA_TBOOLEAN) {
     def.cache = lua_toboolean(option.L, option.index);
   } else if (lua_type(option.L, option.index) == LUA_TNUMBER) {
@@ -387,6 +393,7 @@ constexpr KnownOption kOptions[] = {
     {"inputs", kServiceOnly, false, read_inputs},
     {"replicas", kServiceOnly, false, read_replicas},
     {"idempotent", kServiceOnly, false, read_idempotent},
+    {"access_log", kServiceOnly, false, read_access_log},
     {"rollover", kServiceOnly, false, read_rollover},
     {"drain_delay", kServiceOnly, false, read_drain_delay},
     {"canary", kServiceOnly, false, read_canary},

@@ -308,6 +308,15 @@ void read_replicas(const Option& option) {
 
 void read_idempotent(const Option& option) { option.def.service.is_idempotent = option.boolean(); }
 
+void read_access_log(const Option& option) {
+  double& fraction = option.def.service.access_log;
+  if (lua_type(option.L, option.index) == LUA_TBOOLEAN) {
+    fraction = lua_toboolean(option.L, option.index) != 0 ? 1 : 0;
+    return;
+  }
+  fraction = option.number(0, 1, "true, false, or the part of the requests that is logged, 0 to 1");
+}
+
 void read_rollover(const Option& option) {
   constexpr const char* kForm =
       "\"replace\", which stops the version before first; without the option both run meanwhile";

@@ -17,6 +17,7 @@ void read_insecure(const Option& option);
 void read_batch(const Option& option);
 void read_replicas(const Option& option);
 void read_idempotent(const Option& option);
+void read_access_log(const Option& option);
 void read_rollover(const Option& option);
 void read_drain_delay(const Option& option);
 void read_canary(const Option& option);

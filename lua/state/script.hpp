@@ -155,6 +155,13 @@ struct AttemptOutcome {
   int64_t wait_timeout_ms = -1;  // -1: no timeout
 };
 
+/// A request whose rows are in a call of `predict`.
+struct PredictedRequest {
+  std::string id;
+  int64_t rows = 0;
+  std::string traceparent, trace_id;  // "" if the client sent none that is valid
+};
+
 class ScriptVm {
  public:
   virtual ~ScriptVm() = default;
@@ -166,9 +173,11 @@ class ScriptVm {
   virtual AttemptOutcome run(const AttemptRequest& request, AttemptHost& host) = 0;
   /// Runs a service's function from a fresh script state and keeps the table that it returned.
   virtual AttemptOutcome start_service(const AttemptRequest& request, AttemptHost& host) = 0;
-  /// Calls its `predict`: a table of tensors by name in, and one out. The tensors of the result may
-  /// be memory of the script: use them before the next call.
-  virtual Result<Value> predict(const Value& inputs) = 0;
+  /// Calls its `predict`: a table of tensors by name in, and one out. The requests are in the order
+  /// of their rows. The tensors of the result may be memory of the script: use them before the next
+  /// call.
+  virtual Result<Value> predict(const Value& inputs,
+                                const std::vector<PredictedRequest>& requests) = 0;
   /// Frees the tensors of a service that nothing refers to.
   virtual void collect() = 0;
   virtual void end_service() = 0;

@@ -274,11 +274,60 @@ AttemptOutcome ScriptState::start_service(const AttemptRequest& request, Attempt
   return attempt(service_request_, host, true);
 }
 
+namespace {
+
+void set_text(lua_State* L, const char* name, const std::string& text) {
+  if (text.empty()) return;
+  lua_pushlstring(L, text.data(), text.size());
+  lua_setfield(L, -2, name);
+}
+
+void set_rows(lua_State* L, int64_t rows) {
+  lua_pushinteger(L, rows);
+  lua_setfield(L, -2, "rows");
+}
+
+void set_request(lua_State* L, const PredictedRequest& request) {
+  set_text(L, "id", request.id);
+  set_text(L, "trace_id", request.trace_id);
+  set_text(L, "traceparent", request.traceparent);
+}
+
+/// The second argument of `predict`.
+void push_requests(lua_State* L, const std::vector<PredictedRequest>& requests) {
+  lua_createtable(L, 0, 5);
+  lua_createtable(L, static_cast<int>(requests.size()), 0);
+  int64_t rows = 0;
+  for (size_t i = 0; i < requests.size(); i++) {
+    lua_createtable(L, 0, 4);
+    set_request(L, requests[i]);
+    set_rows(L, requests[i].rows);
+    lua_rawseti(L, -2, static_cast<lua_Integer>(i) + 1);
+    rows += requests[i].rows;
+  }
+  lua_setfield(L, -2, "requests");
+  set_rows(L, rows);
+  if (requests.size() == 1) set_request(L, requests.front());
+}
+
+/// Whether the function on the top takes a second argument. Most do not, and it would cost them
+/// time.
+bool takes_second_argument(lua_State* L) {
+  lua_Debug about;
+  lua_pushvalue(L, -1);
+  lua_getinfo(L, ">u", &about);
+  return about.nparams > 1 || about.isvararg != 0;
+}
+
+}  // namespace
+
 int ScriptState::predict_body(lua_State* L) {
   auto& prediction = *static_cast<PredictCall*>(lua_touserdata(L, 1));
   lua_rawgeti(L, LUA_REGISTRYINDEX, prediction.state->service_ref_);
+  bool takes_requests = takes_second_argument(L);
   push_value(L, *prediction.inputs);
-  lua_call(L, 1, 1);
+  if (takes_requests) push_requests(L, *prediction.requests);
+  lua_call(L, takes_requests ? 2 : 1, 1);
   prediction.result = read_response(L, -1, "the result of predict");
   return 0;
 }
@@ -288,9 +337,10 @@ void ScriptState::collect() {
   budget_->collect();
 }
 
-Result<Value> ScriptState::predict(const Value& inputs) {
+Result<Value> ScriptState::predict(const Value& inputs,
+                                   const std::vector<PredictedRequest>& requests) {
   if (service_ref_ == LUA_NOREF) return internal_error("no service has been started");
-  PredictCall prediction{this, &inputs, internal_error("the prediction has no result")};
+  PredictCall prediction{this, &inputs, &requests, internal_error("the prediction has no result")};
   context_.input_files.clear();
   TensorScope scope(budget_);
   tensors::NoRecord off;

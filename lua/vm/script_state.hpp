@@ -25,7 +25,7 @@ class ScriptState {
   AttemptOutcome run(const AttemptRequest& request, AttemptHost& host);
   /// Like run, and keeps the table that the service's function returned.
   AttemptOutcome start_service(const AttemptRequest& request, AttemptHost& host);
-  Result<Value> predict(const Value& inputs);
+  Result<Value> predict(const Value& inputs, const std::vector<PredictedRequest>& requests);
   void collect();
   /// The last attempt may have left changes that cannot be restored.
   bool must_be_replaced() const { return must_be_replaced_; }
@@ -52,6 +52,7 @@ class ScriptState {
   struct PredictCall {
     ScriptState* state;
     const Value* inputs;
+    const std::vector<PredictedRequest>* requests;
     Result<Value> result;
   };
 

@@ -111,7 +111,8 @@ class ConstantReplica final : public FrontReplica {
   void joined(const std::string& url) override {
     port_ = static_cast<uint16_t>(std::stoi(url.substr(url.rfind(':') + 1)));
   }
-  void start(uint64_t batch, const std::vector<const Tensors*>&) override {
+  void start(uint64_t batch, const std::vector<const Tensors*>&,
+             const std::vector<BatchedRequest>&) override {
     loop_.post([this, batch] { front_.finish(*this, batch, Tensors{{"y", output_}}); });
   }
   void release() override {}

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
+#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
 
@@ -183,6 +184,7 @@ int main(int argc, char** argv) {
     std::fputs("usage: tls_hold PORT CONNECTIONS IDLE_SECONDS PATH BODY_FILE\n", stderr);
     return 2;
   }
+  ::signal(SIGPIPE, SIG_IGN);  // of connections that the server has closed
   rlimit files{};
   ::getrlimit(RLIMIT_NOFILE, &files);
   files.rlim_cur = files.rlim_max;

@@ -93,13 +93,13 @@ class RemoteReplicas(cluster_place.ClusterPlace):
         self.worker(name, "--label", "pool=serve")
         self.until_status(name, "up")
 
-    def serve(self, script=SCRIPT, names=("a", "b"), *words):
+    def serve(self, script=SCRIPT, names=("a", "b"), count=4):
         self.head("--lost-after", "2s")
         for name in names:
             self.serving_worker(name)
         self.write("pipeline.lua", script)
-        client = self.start("run", "pipeline.lua", "--json", "--front-lease", "100s", *words)
-        self.until_replicas({name: 4 // len(names) for name in names})
+        client = self.start("run", "pipeline.lua", "--json", "--front-lease", "100s")
+        self.until_replicas({name: count // len(names) for name in names})
         return client
 
     def services(self):
@@ -110,6 +110,9 @@ class RemoteReplicas(cluster_place.ClusterPlace):
         services = self.services()
         replicas = services[0]["replicas"] if len(services) == 1 else []
         return {each["pid"]: each["worker"] for each in replicas if each["pid"] and each["status"] in ("ready", "busy")}
+
+    def until_four_without(self, pid):
+        self.until("another replica", lambda: len(self.replicas()) == 4 and pid not in self.replicas())
 
     def until_replicas(self, wanted):
         def are_there():
@@ -171,7 +174,8 @@ class RemoteReplicas(cluster_place.ClusterPlace):
         self.until("each replica has a batch", lambda: all(
             each["status"] in ("ready", "busy") for each in self.services()[0]["replicas"]))
         self.end_without_failures(run, clients)
-        self.until("the replicas have ended", lambda: not any(os.path.exists("/proc/%d" % pid) for pid in (front, *replicas)))
+        self.until("the front has ended", lambda: not os.path.exists("/proc/%d" % front))
+        self.assertEqual(glob.glob(self.path("worker-*", "scratch", "slots", "*.replica")), [])
 
     def listens(self, pid):
         """Whether the process listens at a TCP port."""
@@ -193,8 +197,7 @@ class RemoteReplicas(cluster_place.ClusterPlace):
         for pid in list(self.replicas())[:2]:
             os.kill(pid, signal.SIGKILL)
             self.until_answered(clients)
-            self.until_replicas({"a": 2, "b": 2})
-            self.assertNotIn(pid, self.replicas())
+            self.until_four_without(pid)
         self.end_without_failures(run, clients)
 
     def test_a_killed_worker_fails_no_request(self):
@@ -216,6 +219,15 @@ class RemoteReplicas(cluster_place.ClusterPlace):
         self.until_replicas({"b": 4})
         self.end_without_failures(run, clients)
 
+    def test_the_only_replica_moves_and_requests_wait_for_it(self):
+        run = self.serve(SCRIPT.replace("replicas = 4", "replicas = 1"), names=("a",), count=1)
+        clients = self.load()
+        self.serving_worker("b")
+        self.workers["a"].terminate()
+        self.exits(0, self.end(self.workers["a"]))
+        self.until_replicas({"b": 1})
+        self.end_without_failures(run, clients)
+
     def test_a_killed_head_leaves_the_replicas_to_the_next(self):
         run = self.serve()
         clients = self.load()
@@ -230,7 +242,7 @@ class RemoteReplicas(cluster_place.ClusterPlace):
         self.assertEqual(self.replicas(), before)
         # The new head can be reached by new replicas.
         os.kill(list(before)[0], signal.SIGKILL)
-        self.until_replicas({"a": 2, "b": 2})
+        self.until_four_without(list(before)[0])
         self.end_without_failures(run, clients)
 
     def test_a_stopped_worker_is_a_cut_link(self):
@@ -281,8 +293,9 @@ class RemoteReplicas(cluster_place.ClusterPlace):
             stranger.close()
         self.assertEqual(len(self.replicas()), 4)
         # A replica whose process dies can still join.
-        os.kill(list(self.replicas())[0], signal.SIGKILL)
-        self.until_replicas({"a": 2, "b": 2})
+        killed = list(self.replicas())[0]
+        os.kill(killed, signal.SIGKILL)
+        self.until_four_without(killed)
         self.end_without_failures(run, clients)
 
     def test_a_replica_without_a_condition_stays_beside_the_head(self):
@@ -311,14 +324,16 @@ class RemoteReplicas(cluster_place.ClusterPlace):
             connection.request("GET", "/any")
             answer = connection.getresponse()
             body = answer.read()
+            connection.close()
             self.assertEqual(answer.status, 200, body)
             return int(body)
         servers = set()
         self.until("both answer", lambda: servers.add(ask()) or len(servers) == 2)
-        os.kill(servers.pop(), signal.SIGKILL)
+        killed = servers.pop()
+        os.kill(killed, signal.SIGKILL)
         for _ in range(20):
-            ask()
-        self.until_replicas({"a": 1, "b": 1})
+            self.assertNotEqual(ask(), killed)
+        self.until("two again", lambda: len(self.replicas()) == 2)
         self.good("stop", "last")
         self.exits(0, self.end(run))
 

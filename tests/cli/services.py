@@ -75,6 +75,9 @@ class Services(Place):
         self.assertEqual({name: service[name] for name in ("service", "version", "url")},
                          {"service": "scale", "version": left["run"], "url": left["services"][0]["url"]})
         self.assertEqual([(each["name"], each["status"]) for each in service["replicas"]], [("scale", "ready")])
+        # `flow ls` does not ask the fronts.
+        self.assertTrue(os.path.exists("/proc/%d" % service["replicas"][0]["pid"]))
+        service["replicas"][0]["pid"] = None
         self.assertEqual([each.get("services") for each in self.runs()], [[service]])
 
         stopped = self.good("stop", left["run"])
@@ -184,7 +187,7 @@ return flow.pipeline("held", {}, function() return hold("%s", "a") end)''' % sel
         self.assertGreaterEqual(service.pop("queue_ms"), 0)
         self.assertEqual(service, {
             "name": "prod", "service": "scale", "version": left["run"], "status": "serving", "url": url, "ready": True,
-            "draining": False, "percent": 100, "requests": 5, "errors": 0, "queued": 0, "running": 0,
+            "draining": False, "percent": 100, "requests": 5, "errors": 0, "queued": 0, "running": 0, "access_log": None,
             "scaling": None})
         self.assertTrue(os.path.exists("/proc/%d" % replica.pop("pid")))
         self.assertEqual(replica, {"name": "scale", "status": "ready", "worker": "local", "gpus": []})

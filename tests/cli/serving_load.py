@@ -217,7 +217,7 @@ class ServingLoad(Place):
         load = self.load(service)
         self.write("pipeline.lua", self.script(
             'replicas = 2, canary = { 20, 100, every = "1s", max_p99 = "20ms", min_requests = 5 }',
-            "local t = os.clock() while os.clock() - t < 0.05 do end"))
+            "local t = os.clock() while os.clock() - t < 0.03 do end"))
         new = self.end(self.start("run", ".", "--name", "prod", "--param", "factor=3"))
         load.wait()
         self.exits(1, new, "p99")

@@ -213,8 +213,8 @@ class Replica {
   ReplicaLink link;
   std::atomic<int> collections{0};
   front::Join renewed;  // what it joins with after a call of wake()
-  ReplicaLink::Predict predict = [](const Tensors& inputs) -> Result<Tensors> {
-    std::vector<float> numbers = numbers_of(*inputs.at("x").data);
+  ReplicaLink::Predict predict = [](const BatchMessage& batch) -> Result<Tensors> {
+    std::vector<float> numbers = numbers_of(*batch.inputs.at("x").data);
     if (numbers[0] == 13) return Error{ErrorKind::task, "thirteen is not served"};
     if (numbers[0] == 14) return user_error("fourteen is wrong");
     for (float& number : numbers) number *= 2;
@@ -409,7 +409,7 @@ struct FrontSide {
 void send_shared(Peer& front, uint64_t batch, uint64_t id, const SharedMemory& memory,
                  const std::vector<float>& numbers) {
   Tensors inputs = {{"x", floats_of(numbers)}};
-  front.send(batch_frame(batch, {&inputs}, TensorMemory{id, memory.data(), memory.size()}));
+  front.send(batch_frame(batch, {&inputs}, {}, TensorMemory{id, memory.data(), memory.size()}));
 }
 
 }  // namespace
@@ -449,8 +449,8 @@ TEST_CASE("a replica reads inputs from shared memory, and writes its outputs to 
 TEST_CASE("inputs that predict keeps stay what they were when the front uses the memory again") {
   Replica replica;
   std::vector<Tensors> kept;
-  replica.predict = [&](const Tensors& inputs) -> Result<Tensors> {
-    kept.push_back(inputs);
+  replica.predict = [&](const BatchMessage& batch) -> Result<Tensors> {
+    kept.push_back(batch.inputs);
     return Tensors{{"y", floats_of({1})}};
   };
   replica.start();

@@ -9,6 +9,8 @@
 
 #include <filesystem>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "engine/base/unix_socket.hpp"
 #include "engine/protocol/frames.hpp"
@@ -153,6 +155,26 @@ TEST_CASE("a server joins the next front when its front ends") {
   ServedAddress::News news = news_of(served);
   while (news.url.empty()) news = news_of(served);
   CHECK(news.url == "http://127.0.0.1:8081");
+}
+
+TEST_CASE("what the front logs about the death of a server is not lost") {
+  FakeFront front;
+  ServedAddress served(front.folder, join_of_server());
+  front.accept();
+  front.next();
+  front.admit("http://127.0.0.1:8080");
+  news_of(served);
+  bool has_ended = false;
+  std::thread front_thread([&] {
+    has_ended = front.has_ended();
+    front::FromFront line;
+    line.mutable_log()->add_lines("a stream broke");
+    front.send(line);
+    front.hang_up();
+  });
+  CHECK(served.end().lines == std::vector<std::string>{"a stream broke"});
+  front_thread.join();
+  CHECK(has_ended);
 }
 
 TEST_CASE("a server that dies says nothing, and one that is stopped leaves") {

@@ -44,13 +44,13 @@ Bytes shared_bytes(uint64_t id) {
 }
 
 void check_batch(const BatchMessage& batch) {
-  auto again = parse_batch(message_of(batch_frame(batch.id, {&batch.inputs})));
+  auto again = parse_batch(message_of(batch_frame(batch.id, {&batch.inputs}, batch.requests)));
   FLOW_CHECK(again.ok() && again->has_value() && (*again)->id == batch.id);
   FLOW_CHECK(equal_tensors((*again)->inputs, batch.inputs));
   std::string memory(memory_bytes({&batch.inputs}), '\0');
   auto placed = parse_batch(
-      message_of(
-          batch_frame(batch.id, {&batch.inputs}, TensorMemory{2, memory.data(), memory.size()})),
+      message_of(batch_frame(batch.id, {&batch.inputs}, batch.requests,
+                             TensorMemory{2, memory.data(), memory.size()})),
       [&](uint64_t id) { return id == 2 ? Bytes(memory, std::make_shared<int>()) : Bytes(); });
   FLOW_CHECK(placed.ok() && placed->has_value());
   FLOW_CHECK(equal_tensors((*placed)->inputs, batch.inputs));

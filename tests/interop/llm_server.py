@@ -176,8 +176,7 @@ class LlmDeaths(LlmPlace):
                 os.kill(next(iter(self.server_ports())), signal.SIGKILL)
                 stream.read()
         self.assertEqual(front.get("/v1/models").status, 200)  # it waits for the next server
-        (log,) = glob.glob(os.path.join(self.state, "fronts", "*", "front.log"))
-        self.assertIn("request failed: the response of the program behind the service is broken", self.read(log))
+        self.assertIn("request failed: the response of the program behind the service is broken", self.good("logs", "last", "llm").out)
         self.ends(run)
 
     def test_a_new_version_takes_over_and_streams_of_the_old_one_end(self):

@@ -27,7 +27,7 @@ local flow = require "flow"
 local echo = flow.service("echo", { port = 0, batch = { max = 8 } }, function(ctx)
   return { predict = function(inputs) return inputs end }
 end)
-local scale = flow.service("scale", { port = 0,
+local scale = flow.service("scale", { port = 0, batch = { max = 8 },
   inputs = { x = { "FP32", { -1, 4 } } }, outputs = { y = { "FP32", { -1, 4 } } } }, function(ctx)
   return { predict = function(inputs) return { y = inputs.x * 2 } end }
 end)

@@ -454,14 +454,42 @@ TEST_CASE("a service keeps its function and serves requests") {
   auto outcome = script.vm->start_service(attempt_of(script.def(), {Value(10)}), host);
   INFO(outcome.message);
   REQUIRE(outcome.kind == Kind::succeeded);
-  auto answer = script.vm->predict(Value::map({{Value("x"), Value(1)}}));
+  auto answer = script.vm->predict(Value::map({{Value("x"), Value(1)}}), {});
   REQUIRE(answer.ok());
   CHECK(to_json(*answer) == "[11,1]");
-  CHECK(script.vm->predict(Value::map({{Value("bad"), Value(1)}})).error().message ==
+  CHECK(script.vm->predict(Value::map({{Value("bad"), Value(1)}}), {}).error().message ==
         "p.lua:5: no");
-  CHECK(to_json(*script.vm->predict(Value::map({{Value("x"), Value(1)}}))) == "[11,3]");
+  CHECK(to_json(*script.vm->predict(Value::map({{Value("x"), Value(1)}}), {})) == "[11,3]");
   script.vm->end_service();
-  CHECK_FALSE(script.vm->predict(Value()).ok());
+  CHECK_FALSE(script.vm->predict(Value(), {}).ok());
+}
+
+TEST_CASE("predict gets the requests of its batch as a second argument") {
+  Files files = {
+      {"p.lua",
+       "local flow = require 'flow'\n"
+       "local t = flow.service('t', { port = 0 }, function(ctx)\n"
+       "  return { predict = function(inputs, request)\n"
+       "    local rows = {}\n"
+       "    for i, each in ipairs(request.requests) do\n"
+       "      rows[i] = ('%s %d %s %s'):format(each.id, each.rows, each.trace_id, "
+       "each.traceparent)\n"
+       "    end\n"
+       "    return { rows = rows, all = request.rows, id = request.id, trace = request.trace_id }\n"
+       "  end }\n"
+       "end)\n"
+       "return flow.pipeline('p', {}, function() t() end)"}};
+  LoadedScript script(files);
+  FakeHost host;
+  auto outcome = script.vm->start_service(attempt_of(script.def(), {}), host);
+  INFO(outcome.message);
+  REQUIRE(outcome.kind == Kind::succeeded);
+  auto one = script.vm->predict(Value::map({}), {{"a", 2, "00-t", "t"}});
+  REQUIRE(one.ok());
+  CHECK(to_json(*one) == R"({"all":2,"id":"a","rows":["a 2 t 00-t"],"trace":"t"})");
+  auto two = script.vm->predict(Value::map({}), {{"a", 2, "00-t", "t"}, {"", 3, "", ""}});
+  REQUIRE(two.ok());
+  CHECK(to_json(*two) == R"({"all":5,"rows":["a 2 t 00-t","nil 3 nil nil"]})");
 }
 
 TEST_CASE("a response's tensors are the script's own, without a digest, and nothing is stored") {
@@ -482,10 +510,10 @@ TEST_CASE("a response's tensors are the script's own, without a digest, and noth
   x.dtype = DType::u8;
   x.shape = {2};
   x.data = std::make_shared<const std::string>("\x01\x02");
-  auto first = script.vm->predict(Value::map({{Value("x"), Value(x)}}));
+  auto first = script.vm->predict(Value::map({{Value("x"), Value(x)}}), {});
   REQUIRE(first.ok());
   CHECK(*first->find("y")->as_tensor().data == "\x01\x02");
-  auto second = script.vm->predict(Value::map({{Value("x"), Value(x)}}));
+  auto second = script.vm->predict(Value::map({{Value("x"), Value(x)}}), {});
   REQUIRE(second.ok());
   CHECK(first->find("y")->as_tensor().data->data() == second->find("y")->as_tensor().data->data());
   CHECK(*second->find("y")->as_tensor().data == "\x02\x04");

@@ -62,8 +62,10 @@ class AdderReplica final : public FrontReplica {
     std::lock_guard lock(mutex_);
     url_ = url;
   }
-  void start(uint64_t batch, const std::vector<const Tensors*>& parts) override {
+  void start(uint64_t batch, const std::vector<const Tensors*>& parts,
+             const std::vector<BatchedRequest>& requests) override {
     std::lock_guard lock(mutex_);
+    requests_ = requests;
     Tensors inputs = join_rows(parts);
     calls_++;
     for (const auto& [name, tensor] : inputs)
@@ -119,6 +121,8 @@ class AdderReplica final : public FrontReplica {
   /// The first number of each request, in the order of their batches.
   std::vector<int> order() { return locked(order_); }
   std::string url() { return locked(url_); }
+  /// Of the newest batch.
+  std::vector<BatchedRequest> requests() { return locked(requests_); }
 
  private:
   template <typename T>
@@ -147,6 +151,7 @@ class AdderReplica final : public FrontReplica {
   int calls_ = 0;
   int64_t rows_max_ = 0;
   std::vector<int> order_;
+  std::vector<BatchedRequest> requests_;
   std::vector<std::string> logged_;
   std::string url_;
 };
@@ -154,7 +159,7 @@ class AdderReplica final : public FrontReplica {
 struct ServiceSetup {
   int replicas = 1;
   int64_t drain_ms = 10'000, lease_ms = 60'000;
-  std::string port_file = {}, grpc_port_file = {}, traffic_file = {};
+  std::string port_file = {}, grpc_port_file = {}, traffic_file = {}, access_log = {};
 };
 
 /// A front with replicas of version "r1".
@@ -168,6 +173,7 @@ class Service {
     auto started = Front::start(loop_, {.port_file = setup_.port_file,
                                         .grpc_port_file = setup_.grpc_port_file,
                                         .traffic_file = setup_.traffic_file,
+                                        .access_log = setup_.access_log,
                                         .lease_ms = setup_.lease_ms,
                                         .log =
                                             [this](const std::string& line) {

@@ -24,9 +24,12 @@ constexpr int32_t kNoProcess = 1 << 30;  // beyond the ids of Linux
 class ServerReplica final : public FrontReplica {
  public:
   void joined(const std::string& joined_url) override { url = joined_url; }
-  void start(uint64_t, const std::vector<const Tensors*>&) override { batches++; }
+  void start(uint64_t, const std::vector<const Tensors*>&,
+             const std::vector<BatchedRequest>&) override {
+    batches++;
+  }
   void release() override { released_.set_value(); }
-  void log(const std::string&) override {}
+  void log(const std::string& line) override { lines.push_back(line); }
   void wait_released() { release_.wait(); }
   bool is_released() {
     return release_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
@@ -35,6 +38,7 @@ class ServerReplica final : public FrontReplica {
   UpstreamSocket upstream;
   uint64_t socket = 0;  // of which the front is told
   std::string url;
+  std::vector<std::string> lines;  // for its log
   int batches = 0;
 
  private:
@@ -134,7 +138,7 @@ class ForwardedService {
 
  private:
   static FrontReplica::Description description(const ServerReplica& replica) {
-    return {"web[0]", kNoProcess, "", replica.upstream.port, replica.socket};
+    return {"web[0]", kNoProcess, "", "", replica.upstream.port, replica.socket};
   }
 
   ServiceOptions options_;
@@ -279,6 +283,23 @@ TEST_CASE("without a server a request waits for the next one, or for its deadlin
   server.head();
   server.send(kAnswer);
   CHECK_THAT(client.head(), StartsWith("HTTP/1.1 200 "));
+}
+
+TEST_CASE("what breaks with the last server is in the log of the next one") {
+  ForwardedService service;
+  HttpPeer client = service.ask();
+  HttpPeer server = service.replica().upstream.accept();
+  server.head();
+  server.send("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nab");
+  client.until("ab");
+  service.remove(service.replica());
+  CHECK(service.replica().lines.empty());
+  server.close();
+  client.rest();
+  service.wait_for(0, 0, 1);
+  ServerReplica& next = service.add();
+  REQUIRE(next.lines.size() == 1);
+  CHECK_THAT(next.lines[0], StartsWith("request failed: the response of the program"));
 }
 
 TEST_CASE("another process at the port of a server gets no request") {
@@ -449,4 +470,23 @@ TEST_CASE("the join of a server names its port of loopback") {
   REQUIRE(request.ok());
   CHECK(request->replica.server == 8080);
   CHECK(request->options.forwards);
+}
+
+TEST_CASE("a forwarded request keeps a valid trace, and loses one that is malformed") {
+  ForwardedService service;
+  const std::string valid = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+  HttpPeer client = service.ask("/a", "traceparent: " + valid + "\r\ntracestate: a=1\r\n");
+  HttpPeer server = service.replica().upstream.accept();
+  CHECK_THAT(server.head(), Contains("\r\ntraceparent: " + valid + "\r\ntracestate: a=1\r\n"));
+  server.send(kAnswer);
+  client.until("ok");
+  for (const std::string& fields : std::vector<std::string>{
+           "traceparent: 00-nonsense\r\ntracestate: a=1\r\n",
+           "Traceparent: " + valid + "\r\nTraceparent: " + valid + "\r\ntracestate: a=1\r\n"}) {
+    client.send("GET /b HTTP/1.1\r\nHost: a\r\n" + std::string(fields) + "\r\n");
+    std::string head = server.head();
+    CHECK_THAT(head, StartsWith("GET /b ") && !Contains("raceparent") && !Contains("tracestate"));
+    server.send(kAnswer);
+    client.until("ok");
+  }
 }

@@ -478,3 +478,80 @@ TEST_CASE("the warm-up request of a replica has the declared datatypes, as a cli
   CHECK(check_inputs(spec.inputs, request).ok());
   CHECK(datatype_of(request.inputs.at("n")).name == "INT16");
 }
+
+TEST_CASE("a version whose run was resumed with other options has them") {
+  ServiceOptions options = batched(1);
+  Service service(options);
+  service.hold();
+  Askers askers(service.port);
+  askers.ask(1);
+  service.wait_calls(1);
+  for (int value : {2, 3, 4}) askers.ask(value);
+  service.wait_metric("queue_length", 3);
+  ServiceOptions now = batched(4);
+  now.name = "adder";
+  now.inputs = {{"x", "FP32", {-1, 1}}};
+  now.request_timeout_ms = 50'000;
+  service.on_loop([&](Front& front) {
+    front.renew(service.replica(), {"r1", {"adder[0]", 4711, ""}, now});
+  });
+  service.release();
+  for (int value : {1, 2, 3, 4}) CHECK(first_number(askers.next()) == value + 1);
+  CHECK(service.rows_max() == 3);
+  Reply refused = request(service.port, "POST", kInfer, infer_body("y", 1));
+  CHECK(refused.status == 400);
+  service.on_loop([&](Front& front) {
+    CHECK(front.versions().find("r1")->options().request_timeout_ms == 50'000);
+  });
+
+  service.hold();
+  askers.ask(5);
+  service.wait_calls(3);
+  askers.ask(6);
+  service.wait_metric("queue_length", 1);
+  now.inputs = {{"z", "FP32", {-1, 1}}};
+  now.queue = 1;
+  AdderReplica& other = service.add("r1", now);
+  Reply wrong = [&] {
+    CHECK(request(service.port, "POST", kInfer, infer_body("z", 7)).status == 200);
+    service.release();
+    CHECK(first_number(askers.next()) == 6);
+    return askers.next();
+  }();
+  CHECK(wrong.status == 400);
+  CHECK(other.calls() == 1);
+}
+
+TEST_CASE("a version that has ended is forgotten when its replicas are gone") {
+  Service service;
+  AdderReplica& two = service.add("r2");
+  service.on_loop([](Front& front) { front.forget("r3"); });
+  two.die();
+  CHECK(status_of(service).versions_size() == 2);
+  service.on_loop([](Front& front) { front.forget("r2"); });
+  CHECK(status_of(service).versions_size() == 1);
+  CHECK(first_number(request(service.port, "POST", kInfer, infer_body("x", 1))) == 2);
+  service.on_loop([](Front& front) { front.forget("r1"); });
+  CHECK(status_of(service).versions_size() == 1);
+  CHECK_FALSE(service.has_ended());
+  service.replica().die();
+  service.wait_end();
+}
+
+TEST_CASE("a front ends when its only version comes back with another address") {
+  ServiceOptions options;
+  options.name = "adder";
+  Service service(options);
+  ServiceOptions other = options;
+  other.address = "127.0.0.2";
+  AdderReplica& again = service.add_unjoined();
+  Status joined = service.join(again, "r2", other);
+  REQUIRE_FALSE(joined.ok());
+  CHECK_THAT(joined.error().message, Contains("has another `listen`"));
+  joined = service.join(again, "r1", other);
+  REQUIRE_FALSE(joined.ok());
+  CHECK(joined.error().kind == ErrorKind::interrupted);
+  service.wait_end();
+  CHECK(service.replica().is_released());
+  CHECK_THAT(service.logged().back(), Contains("version r1 was resumed with other options"));
+}

@@ -481,8 +481,12 @@ TEST_CASE("an announced body allocates as its bytes arrive") {
   HttpRequest request = reader.take();
   CHECK(request.body.size() == 50'000'001);
   CHECK(request.body.capacity() < 50'001'024);
+  CHECK(request.body.capacity() >= request.body.size() + kBodyPadding);
   reader.read(kPost + "Content-Length: 50000001\r\n\r\nabc");
   CHECK(reader.body_bytes() == 50'000'001);
+  CHECK(reader.body_capacity() < 100'000);
+  for (int i = 0; i < 20; i++) reader.read(part);
+  CHECK(reader.body_capacity() < 5'000'000);
 }
 
 TEST_CASE("a request for another server has any method and body, and keeps its fields") {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "client.hpp"
+#include "response_parts.hpp"
 
 using namespace flow;
 using Catch::Contains;
@@ -47,7 +48,7 @@ class EchoServer {
         held_.push_back(std::move(reply));
       } else {
         lock.unlock();
-        reply.send({.body = request.path == "/get" ? "got" : std::move(request.body)});
+        reply.send(response_in_parts(request.path == "/get" ? "got" : std::move(request.body)));
       }
       changed_.notify_all();
     });

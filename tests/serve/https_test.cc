@@ -6,6 +6,7 @@
 #include "engine/base/files.hpp"
 #include "engine/base/temporary_folder.hpp"
 #include "engine/serve/http/http_server.hpp"
+#include "response_parts.hpp"
 #include "tests/serve/tls_client.hpp"
 
 using namespace flow;
@@ -27,7 +28,7 @@ class HttpsEcho {
     HttpOptions options{.name = "echo", .tls = files, .limits = limits};
     options.rules.methods = https_methods;
     auto opened = HttpServer::open(options, [](HttpRequest request, HttpReply reply) {
-      reply.send({.body = std::move(request.body)});
+      reply.send(response_in_parts(std::move(request.body)));
     });
     REQUIRE(opened.ok());
     server = std::move(*opened);

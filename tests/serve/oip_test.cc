@@ -672,6 +672,27 @@ TEST_CASE("a request chooses the outputs and their order") {
   CHECK(response.error().message == "the model has no output `d`: it has `a`, `b`, `c`");
 }
 
+TEST_CASE("large binary outputs of one request are sent from their own memory") {
+  Tensors outputs{{"a", tensor_of<float>(DType::f32, {5000}, std::vector<float>(5000, 1))},
+                  {"b", tensor_of<uint8_t>(DType::u8, {1}, {2})}};
+  InferRequest request;
+  request.are_outputs_binary = true;
+  auto copied = print_infer_response("m", request, outputs);
+  REQUIRE(copied.ok());
+  CHECK(copied->parts.empty());
+  request.are_outputs_own = true;
+  auto response = print_infer_response("m", request, outputs);
+  REQUIRE(response.ok());
+  CHECK(response->json_bytes == response->body.size());
+  CHECK(response->json_bytes == copied->json_bytes);
+  REQUIRE(response->parts.size() == 2);
+  CHECK(response->parts[0]->data() == outputs.at("a").data->data());
+  CHECK(response->body + std::string(*response->parts[0]) + std::string(*response->parts[1]) ==
+        copied->body);
+  outputs.erase("a");
+  CHECK(print_infer_response("m", request, outputs)->parts.empty());
+}
+
 TEST_CASE("binary outputs follow the JSON, and may hold NaN") {
   float nan = std::numeric_limits<float>::quiet_NaN();
   Tensors outputs{{"a", tensor_of<float>(DType::f32, {2}, {nan, 1})},

@@ -18,7 +18,9 @@ using Admission = RequestScheduler::Admission;
 /// Notes what it is to run.
 class NotingReplica final : public Replica {
  public:
-  void start(uint64_t batch, const std::vector<const Tensors*>& parts) override {
+  void start(uint64_t batch, const std::vector<const Tensors*>& parts,
+             const std::vector<BatchedRequest>& requests) override {
+    described = requests;
     number = batch;
     ids.clear();
     for (const Tensors* part : parts) ids += *part->at("id").data;
@@ -26,6 +28,7 @@ class NotingReplica final : public Replica {
 
   uint64_t number = 0;
   std::string ids;  // one letter for each request
+  std::vector<BatchedRequest> described;
 };
 
 /// A client that may leave.

@@ -2,7 +2,9 @@
 #include "engine/serve/memory/shared_memory.hpp"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
@@ -185,6 +187,23 @@ TEST_CASE("memory grows with the batches, up to three of a kind and the budget o
   CHECK(poor.lines.empty());
 }
 
+TEST_CASE("without shared memory the front says so once, and offers none") {
+  SharingFront front;
+  auto before = ::signal(SIGXFSZ, SIG_IGN);
+  rlimit files{}, none{};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &files) == 0);
+  none.rlim_max = files.rlim_max;  // the system gives no memfd any page then
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &none) == 0);
+  CHECK_FALSE(front.memory->take_inputs(kMiB));
+  CHECK_FALSE(front.memory->take_inputs(kMiB));
+  front.memory->note_outputs(kMiB);
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &files) == 0);
+  ::signal(SIGXFSZ, before);
+  CHECK(front.offers.empty());
+  REQUIRE(front.lines.size() == 1);
+  CHECK_THAT(front.lines[0], Contains("cannot create shared memory: File too large: tensors are"));
+}
+
 TEST_CASE("memory of outputs comes back when nothing refers to the bytes, on any thread") {
   SharingFront front;
   front.memory->note_outputs(kSharedBytesMin - 1);
@@ -211,8 +230,10 @@ TEST_CASE("memory of outputs comes back when nothing refers to the bytes, on any
   CHECK(front.offers[1].replaces == id);
   CHECK(*data == 0);
   CHECK(front.memory->outputs(id) == nullptr);
+  uint64_t left = front.budget.left;
   again = nullptr;
   front.run_jobs();
+  CHECK(front.budget.left == left + front.offers[0].size);
   CHECK(front.given_back == std::vector<uint64_t>{id});
   Bytes last = front.memory->outputs(larger);
   front.memory.reset();

@@ -58,7 +58,8 @@ TEST_CASE("a batch is written as protobuf reads it, and read as it was written")
                       {"y", tensor_of(DType::u8, {5}, 'd')}};
     for (const std::vector<const Tensors*>& parts :
          {std::vector<const Tensors*>{&first}, {&first, &second}}) {
-      FramePieces pieces = batch_frame(77, parts);
+      const std::vector<BatchedRequest> requests = {{"a", 2, ""}, {"", 5, "00-trace"}};
+      FramePieces pieces = batch_frame(77, parts, requests);
       Bytes frame = message_of_pieces(pieces);
       Tensors joined = join_rows(parts);
       front::FromFront message;
@@ -73,6 +74,16 @@ TEST_CASE("a batch is written as protobuf reads it, and read as it was written")
       REQUIRE(read.ok());
       REQUIRE(read->has_value());
       CHECK((*read)->id == 77);
+      REQUIRE((*read)->requests.size() == 2);
+      CHECK((*read)->requests[0].id == "a");
+      CHECK((*read)->requests[0].rows == 2);
+      CHECK((*read)->requests[0].traceparent.empty());
+      CHECK((*read)->requests[1].rows == 5);
+      CHECK((*read)->requests[1].traceparent == "00-trace");
+      REQUIRE(message.batch().requests_size() == 2);
+      CHECK(message.batch().requests(0).id() == "a");
+      CHECK(message.batch().requests(1).rows() == 5);
+      CHECK(message.batch().requests(1).traceparent() == "00-trace");
       check_equal((*read)->inputs, joined);
     }
   }
@@ -87,7 +98,7 @@ TEST_CASE("elements of BYTES are sent with their lengths, and are checked") {
     return Tensors{{"x", tensor}};
   };
   Tensors good = texts(std::string("\1\0\0\0a\0\0\0\0", 9));
-  Bytes frame = message_of_pieces(batch_frame(1, {&good}));
+  Bytes frame = message_of_pieces(batch_frame(1, {&good}, {}));
   front::FromFront message;
   REQUIRE(message.ParseFromArray(frame->data(), static_cast<int>(frame->size())));
   CHECK(message.batch().inputs(0).dtype() == "BYTES");
@@ -98,14 +109,14 @@ TEST_CASE("elements of BYTES are sent with their lengths, and are checked") {
   for (const std::string& other :
        {std::string("\1\0\0\0a\0\0\0", 8), std::string("\1\0\0\0a\0\0\0\0b", 10)}) {
     Tensors bad = texts(other);
-    CHECK_FALSE(parse_batch(message_of_pieces(batch_frame(1, {&bad}))).ok());
+    CHECK_FALSE(parse_batch(message_of_pieces(batch_frame(1, {&bad}, {}))).ok());
     CHECK_FALSE(parse_outcome(message_of_pieces(outcome_frame(1, bad))).ok());
   }
 }
 
 TEST_CASE("large tensors are sent from their own memory") {
   Tensors inputs = {{"x", tensor_of(DType::u8, {1, 1 << 20}, 'a')}};
-  FramePieces pieces = batch_frame(1, {&inputs});
+  FramePieces pieces = batch_frame(1, {&inputs}, {});
   CHECK(std::ranges::any_of(
       pieces, [&](const Bytes& piece) { return piece->data() == inputs.at("x").data->data(); }));
 }
@@ -128,7 +139,7 @@ TEST_CASE("tensors in shared memory are read as they were written, of every type
     auto lookup = [&](uint64_t id) -> Bytes {
       return id == 9 ? Bytes(memory, std::make_shared<int>()) : Bytes();
     };
-    Bytes frame = message_of_pieces(batch_frame(77, parts, place));
+    Bytes frame = message_of_pieces(batch_frame(77, parts, {}, place));
     CHECK(frame->size() < 1000);
     Tensors joined = join_rows(parts);
     auto read = parse_batch(frame, lookup);

@@ -232,12 +232,13 @@ TaskBehaviour task_behaviour(const Digest& key) {
 }
 
 bool is_own_result(const std::string& name) {
-  return name != kNames[kFlag] && name != kNames[kList];
+  return name != kNames[kFlag] && name != kNames[kList] && name != kGateTask;
 }
 
 std::string result_of(const std::string& name, const Digest& key) {
   uint64_t number = number_of(key, 2);
   if (name == kNames[kFlag]) return encode_value(Value(number % 2 == 0));
+  if (name == kGateTask) return encode_value(Value(number % 4 != 0));
   if (name != kNames[kList]) return encode_value(Value(static_cast<int64_t>(number >> 1)));
   std::vector<Value> items;
   for (uint64_t i = 0; i < number % 4; i++) items.push_back(Value(static_cast<int64_t>(i)));

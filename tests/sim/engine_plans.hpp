@@ -16,6 +16,7 @@ constexpr const char* kStateDir = "/flow-simulated-state";
 constexpr const char* kGoSignal = "go";
 
 constexpr const char* kLicence = "licence";  // a custom resource
+constexpr const char* kGateTask = "check";   // true for most keys
 constexpr uint32_t kOwnFailuresMax = 3;      // retries of every definition
 
 /// Tasks, maps, whens, gangs, dynamic tasks and perhaps a service, which may have replicas.

@@ -14,8 +14,8 @@ namespace {
 constexpr uint32_t kAnswerMsMax = 60;
 constexpr uint32_t kRequestsMax = 30;
 constexpr uint32_t kInfraRetries = 40;  // more than faults strike
-constexpr uint32_t kLoadMsMax = 40;     // between changes of the load
-constexpr uint32_t kLoadsMax = 6;       // of a run
+constexpr uint32_t kLoadMsMax = 10;     // between changes of the load
+constexpr uint32_t kLoadsMax = 12;      // of a run
 
 bool serves(const core::Run& run) {
   return run.status == core::RunStatus::serving && !run.ending && !run.cancelling && !run.stopping;
@@ -26,7 +26,7 @@ bool serves(const core::Run& run) {
 std::shared_ptr<const Plan> version_plan(Random& random) {
   auto plan = std::make_shared<Plan>();
   plan->pipeline = "versions";
-  plan->defs.resize(2);
+  plan->defs.resize(3);
   for (TaskDef& def : plan->defs) {
     def.retry.max = kOwnFailuresMax;
     def.retry.infra = kInfraRetries;
@@ -44,6 +44,8 @@ std::shared_ptr<const Plan> version_plan(Random& random) {
   canary.every_ms = 1 + random.below(30);
   canary.min_requests = 5;
   canary.max_error_rate = 0.5;
+  if (kind > 0 && random.one_in(2)) canary.gate = kGateTask;
+  plan->defs[2].name = kGateTask;
   service.service.rolls_by_replacing = random.one_in(6);
   if (random.one_in(2)) service.service.scaling.max = 3;
   plan->nodes.resize(2);
@@ -61,6 +63,8 @@ void SeenRollovers::add(const SeenRollovers& other) {
   reverted += other.reverted;
   interrupted += other.interrupted;
   alone += other.alone;
+  passed += other.passed;
+  refused += other.refused;
 }
 
 /// Carries out orders in their order, as the product's thread does.
@@ -75,13 +79,7 @@ class SimFronts::Control final : public FrontControl {
     if (orders_.size() == 1) next_later();
   }
   void watch(const core::RunId& run, std::vector<ScaledService> services) override {
-    for (const ScaledService& service : services) {
-      if (fronts_.loads_[run]++ >= kLoadsMax) return;
-      fronts_.world_.after(fronts_.world_.random.below(kLoadMsMax),
-                           [this, alive = is_alive_, run, service] {
-                             if (*alive) fronts_.load_changes(post_, run, service);
-                           });
-    }
+    for (const ScaledService& service : services) change_load(run, service);
   }
   void quit() override {
     *is_alive_ = false;
@@ -90,6 +88,19 @@ class SimFronts::Control final : public FrontControl {
   }
 
  private:
+  /// Again and again. What it posts may be refused: meanwhile the run may have ended, or its
+  /// replicas have another number.
+  void change_load(const core::RunId& run, const ScaledService& service) {
+    World& world = fronts_.world_;
+    if (fronts_.loads_[run]++ >= kLoadsMax) return;
+    world.after(world.random.below(kLoadMsMax), [this, &world, alive = is_alive_, run, service] {
+      if (!*alive) return;
+      const ReplicaLimits& limits = service.limits;
+      uint32_t replicas = limits.min + world.random.below(limits.max - limits.min + 1);
+      post_(core::ReplicasScaled{run, service.unit, replicas});
+      change_load(run, service);
+    });
+  }
   void next_later() {
     World& world = fronts_.world_;
     core::Time delay = fronts_.are_slow_ ? world.random.below(kAnswerMsMax) : 0;
@@ -116,15 +127,6 @@ class SimFronts::Control final : public FrontControl {
 
 std::shared_ptr<FrontControl> SimFronts::control(ServiceFronts::Post post) {
   return std::make_shared<Control>(*this, std::move(post));
-}
-
-/// What it posts may be refused: meanwhile the run may have ended, or its replicas have another
-/// number.
-void SimFronts::load_changes(const ServiceFronts::Post& post, const core::RunId& run,
-                             const ScaledService& service) {
-  const ReplicaLimits& limits = service.limits;
-  uint32_t replicas = limits.min + world_.random.below(limits.max - limits.min + 1);
-  post(core::ReplicasScaled{run, service.unit, replicas});
 }
 
 core::Event SimFronts::obey(const FrontOrder& order) {
@@ -160,6 +162,16 @@ void SimFronts::on_record(const core::State&, const core::Record& record) {
     answered_.insert(shifted->run);
   if (const auto* measured = std::get_if<core::TrafficMeasured>(&record.event))
     answered_.insert(measured->run);
+  if (const auto* gate = std::get_if<core::GateAnswered>(&record.event)) {
+    answered_.insert(gate->run);
+    (gate->passes ? seen_.passed : seen_.refused)++;
+    if (!gate->passes) refused_.insert(gate->run);
+  }
+  if (const auto* stop = std::get_if<core::StopRequested>(&record.event))
+    stopped_.insert(stop->run);
+  if (const auto* end = std::get_if<core::ServeEnded>(&record.event)) stopped_.insert(end->run);
+  if (const auto* cancel = std::get_if<core::CancelRequested>(&record.event))
+    stopped_.insert(cancel->run);
 }
 
 void SimFronts::on_batch(const core::State& state) {
@@ -170,8 +182,12 @@ void SimFronts::on_batch(const core::State& state) {
     seen_.done += takes_over;
     seen_.reverted += is == core::RolloverPhase::reverting && has_begun;
     seen_.interrupted += has_begun && is == core::RolloverPhase::none;
-    if (!takes_over) continue;
     const core::RunId& previous = run.rollover.previous;
+    bool goes_on = core::is_under_way(is) && is != core::RolloverPhase::reverting;
+    bool has_other = at_work_.contains(previous) && !stopped_.contains(previous);
+    if (refused_.contains(id) && has_other && (goes_on || takes_over))
+      throw BrokenPromise{"the version " + id + " goes on, but its gate has refused it"};
+    if (!takes_over) continue;
     seen_.alone += !at_work_.contains(previous);
     if (at_work_.contains(previous) && answered_.contains(id) && percent_of(id) != 100)
       throw BrokenPromise{"the version " + previous + " was stopped before " + id +
@@ -180,6 +196,8 @@ void SimFronts::on_batch(const core::State& state) {
   before_.clear();
   at_work_.clear();
   answered_.clear();
+  refused_.clear();
+  stopped_.clear();
   for (const auto& [id, run] : state.runs) {
     before_[id] = run.rollover;
     if (serves(run)) at_work_.insert(id);

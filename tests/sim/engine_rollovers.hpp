@@ -16,14 +16,15 @@ namespace flow::sim {
 constexpr const char* kServedName = "prod";
 
 /// A task and a service, with a canary, without, or one that replaces the version before. Its
-/// replicas may scale.
+/// replicas may scale, and a gate may decide about the canary.
 std::shared_ptr<const Plan> version_plan(Random& random);
 
 /// How often the journal told of each.
 struct SeenRollovers {
   uint64_t done = 0, reverted = 0;
-  uint64_t interrupted = 0;  // by the end of the head, or of the new version
-  uint64_t alone = 0;        // the version before ended first
+  uint64_t interrupted = 0;          // by the end of the head, or of the new version
+  uint64_t alone = 0;                // the version before ended first
+  uint64_t passed = 0, refused = 0;  // steps, by the gate
   void add(const SeenRollovers& other);
 };
 
@@ -47,8 +48,6 @@ class SimFronts final : public RecordObserver {
   class Control;
   friend class Control;
   core::Event obey(const FrontOrder& order);
-  void load_changes(const ServiceFronts::Post& post, const core::RunId& run,
-                    const ScaledService& service);
   uint32_t percent_of(const core::RunId& run) const;
 
   World& world_;
@@ -58,7 +57,8 @@ class SimFronts final : public RecordObserver {
   std::map<core::RunId, uint32_t> loads_;         // how often a run's load changed
   std::map<core::RunId, core::Rollover> before_;  // of the runs, before this batch
   std::set<core::RunId> at_work_;                 // of these, those that served
-  std::set<core::RunId> answered_;                // runs of whose orders this batch has an answer
+  // Runs of whose orders this batch has an answer, which it refuses, and whose end it requests.
+  std::set<core::RunId> answered_, refused_, stopped_;
   SeenRollovers seen_;
 };
 

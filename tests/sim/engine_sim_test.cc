@@ -145,10 +145,15 @@ TEST_CASE("a served name always has one version with all the traffic in the end"
               static_cast<unsigned long long>(totals.rollovers.reverted),
               static_cast<unsigned long long>(totals.rollovers.interrupted),
               static_cast<unsigned long long>(totals.rollovers.alone));
+  std::printf("%llu steps passed by a gate, %llu refused\n",
+              static_cast<unsigned long long>(totals.rollovers.passed),
+              static_cast<unsigned long long>(totals.rollovers.refused));
   CHECK(totals.rollovers.done > totals.seeds / 4);
   CHECK(totals.rollovers.reverted > totals.seeds / 20);
   CHECK(totals.rollovers.interrupted > totals.seeds / 20);
   CHECK(totals.rollovers.alone > totals.seeds / 40);
+  CHECK(totals.rollovers.passed > totals.seeds / 20);
+  CHECK(totals.rollovers.refused > totals.seeds / 40);
 }
 
 TEST_CASE("three gangs on four workers all start and end", "[engine]") {

@@ -27,6 +27,9 @@ constexpr std::string_view kNames[] = {
     "joins_without_attempts",
     "releases_before_accepted",
     "rejoin_takes_reports_again",
+    "gate_is_ignored",
+    "shift_error_is_ignored",
+    "abandoned_rollover_keeps_traffic",
 };
 
 /// A name that is not in the list would test nothing: it ends the program.

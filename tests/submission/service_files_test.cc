@@ -6,8 +6,11 @@
 #include <fstream>
 
 #include "engine/submission/service_files.hpp"
+#include "tests/serve/certificates.hpp"
 
 using namespace flow;
+using Catch::Contains;
+using Catch::StartsWith;
 
 namespace {
 
@@ -36,6 +39,16 @@ std::string findings(const ServiceSpec& service, const EnvironmentVariables& env
   return text;
 }
 
+/// The key is one that only its owner can read.
+TlsPaths tls_files(const Folder& folder, const Identity& identity) {
+  TlsPaths tls;
+  tls.certificate = folder.write("server.pem", certificate_pem(identity));
+  tls.key = folder.write("server.key", key_pem(identity));
+  std::filesystem::permissions(
+      tls.key, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  return tls;
+}
+
 }  // namespace
 
 TEST_CASE("a service without files and keys needs nothing") { CHECK(findings({}) == ""); }
@@ -57,10 +70,29 @@ TEST_CASE("each missing file of a service is an error") {
             "p.lua:3: the task `web` needs the file `" +
             folder.path +
             "` (`keys`) on the machine of the engine, and it cannot be read: it is not a file\n");
-  service.tls = {folder.write("server.pem", "c"), folder.write("server.key", "k"),
-                 folder.write("ca.pem", "a")};
+  service.tls = tls_files(folder, new_identity());
+  service.tls.clients = service.tls.certificate;
   service.keys.file = folder.write("keys.txt", "a-long-key\n");
   CHECK(findings(service) == "");
+}
+
+TEST_CASE("files of TLS that a front could not use are errors before the run") {
+  Folder folder;
+  ServiceSpec service;
+  const Identity identity = new_identity();
+  service.tls = tls_files(folder, identity);
+  CHECK(findings(service) == "");
+  const std::string begin = "p.lua:3: the task `web` has `tls`: ";
+  folder.write("server.key", key_pem(new_identity()));
+  CHECK_THAT(findings(service), StartsWith(begin) && Contains(service.tls.key));
+  folder.write("server.key", key_pem(identity));
+  folder.write("server.pem", "not a certificate");
+  CHECK_THAT(findings(service), StartsWith(begin) && Contains(service.tls.certificate));
+  service.tls = tls_files(folder, identity);
+  service.tls.clients = folder.write("ca.pem", "no authority");
+  CHECK_THAT(findings(service), StartsWith(begin) && Contains(service.tls.clients));
+  service.tls = tls_files(folder, new_identity({.from_s = -7200, .until_s = -3600}));
+  CHECK_THAT(findings(service), StartsWith("warning: " + begin) && Contains("expired"));
 }
 
 TEST_CASE("a file of keys without keys is an error") {

@@ -123,6 +123,31 @@ TEST_CASE("the fronts of a run's services are told the weights of both versions"
   CHECK(told == "r2=10 r1=90 r2\nr2=10 r1=90 r2\nr2=100 \nr2=0 r1=100 \n");
 }
 
+TEST_CASE("fronts get to know which runs have ended, also at the end of the engine") {
+  test::TempFolder folder;
+  std::mutex mutex;
+  std::string told;
+  auto note = [&](const front::ToFront& message) -> std::optional<front::FromFront> {
+    std::lock_guard lock(mutex);
+    if (message.has_forget()) told += message.forget().version() + " ";
+    return std::nullopt;
+  };
+  {
+    ToldFront front(folder / "a", note);
+    PostedAnswers answers;
+    ServiceFronts fronts(answers.post());
+    for (const char* run : {"r1", "r2", "r3"}) fronts.forget(run, {folder / "none", folder / "a"});
+    fronts.quit();
+    fronts.forget("r4", {folder / "a"});
+    auto now = [&] {
+      std::lock_guard lock(mutex);
+      return told;
+    };
+    while (now() != "r1 r2 r3 ") std::this_thread::yield();
+  }
+  CHECK(told == "r1 r2 r3 ");
+}
+
 TEST_CASE("what the fronts counted since the step began is added up") {
   test::TempFolder folder;
   auto counted = [](uint32_t percent, uint64_t requests, uint64_t errors, int64_t p99_us) {

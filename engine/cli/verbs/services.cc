@@ -110,6 +110,7 @@ int list_services(const VerbContext& context) {
     print_line(line);
     for (size_t n = 0; n < services[i].replicas.size() && std::getline(replica_lines, line); n++)
       print_line(line);
+    if (!services[i].access_log.empty()) print_line("    access log " + services[i].access_log);
   }
   return kDone;
 }

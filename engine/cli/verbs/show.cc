@@ -90,9 +90,11 @@ void print_run(const RunInfo& run, bool json) {
   if (run.finished_ms != 0)
     head.push_back({"took", format_duration(run.finished_ms - run.started_ms)});
   if (!run.url.empty()) head.push_back({"url", run.url});
-  for (const ServiceInfo& service : run.services)
+  for (const ServiceInfo& service : run.services) {
     if (service.replicas_max > service.replicas_min)
       head.push_back({"replicas", service.service + ": " + scaled_replicas_text(service)});
+    if (!service.access_log.empty()) head.push_back({"access log", service.access_log});
+  }
   if (!run.rollover.phase.empty()) head.push_back({"rollover", rollover_text(run.rollover)});
   if (!run.script.empty()) head.push_back({"script", run.script});
   if (run.params.kind() == Value::Kind::table && !run.params.as_table().fields.empty())

@@ -13,9 +13,14 @@ ServedAddress::ServedAddress(const std::string& folder, front::Join join)
       thread_([this] { run(); }) {}
 
 ServedAddress::~ServedAddress() {
-  link_.die();
-  thread_.join();
+  end();
   ::close(notice_);
+}
+
+ServedAddress::News ServedAddress::end() {
+  link_.die();
+  if (thread_.joinable()) thread_.join();
+  return take_news();
 }
 
 ReplicaOptions ServedAddress::options(const std::string& folder, front::Join join) {
@@ -62,7 +67,7 @@ void ServedAddress::pass_on() {
 }
 
 void ServedAddress::run() {
-  auto no_batches = [](const Tensors&) -> Result<Tensors> {
+  auto no_batches = [](const BatchMessage&) -> Result<Tensors> {
     return user_error("the server gets its requests from the front");
   };
   Status served = link_.join();

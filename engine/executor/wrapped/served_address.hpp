@@ -14,8 +14,7 @@ class ServedAddress {
  public:
   /// Joins the front at `folder`. `join` names the server.
   ServedAddress(const std::string& folder, front::Join join);
-  /// Unless it was told to leave, the front takes this for the death of the server, and waits for
-  /// the next one.
+  /// As end().
   ~ServedAddress();
   ServedAddress(const ServedAddress&) = delete;
   ServedAddress& operator=(const ServedAddress&) = delete;
@@ -35,6 +34,9 @@ class ServedAddress {
   /// Lets the server answer the requests that it has got, for at most `grace_ms`.
   /// `is_replaced`: see ReplicaLink.
   void leave(int64_t grace_ms, bool is_replaced = false) { link_.leave(grace_ms, is_replaced); }
+  /// Ends the connection. Unless the server was told to leave, the front takes this for its death,
+  /// and waits for the next one. Returns the last news; only the destructor may follow.
+  News end();
 
  private:
   ReplicaOptions options(const std::string& folder, front::Join join);

@@ -172,8 +172,14 @@ class ServerProcess {
 
   Ending serve() {
     warn_of_port();
+    ServedAddress served(attempt_.start().front(), own_join(access_));
+    Ending ending = serve_at(served);
+    for (const std::string& line : served.end().lines) attempt_.log(line);
+    return ending;
+  }
+
+  Ending serve_at(ServedAddress& served) {
     ServiceAccess access = access_;
-    ServedAddress served(attempt_.start().front(), own_join(access));
     std::optional<ServiceLease> lease;
     std::string url;
     int64_t next_us = monotonic_us() + kHealthPauseMs * 1000;

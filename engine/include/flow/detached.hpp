@@ -42,6 +42,8 @@ class DetachedProgram {
   std::string received_;
 };
 
+class RotatedOutput;
+
 /// In the program that was started so.
 class DetachedReporter {
  public:
@@ -54,13 +56,15 @@ class DetachedReporter {
   /// Thread-safe. Does nothing if nobody reads it any more.
   void send(const DetachedReport& report) const;
   /// From now on the standard output and the standard error are appended to the file `log`, and
-  /// the standard input is empty. Throws Failed (environment).
-  void redirect(const std::string& log) const;
+  /// the standard input is empty. If the file grows beyond 16 MiB it is renamed to LOG.1. Throws
+  /// Failed (environment).
+  void redirect(const std::string& log);
 
  private:
-  explicit DetachedReporter(int descriptor) : descriptor_(descriptor) {}
+  explicit DetachedReporter(int descriptor);
   const int descriptor_;
   mutable std::mutex mutex_;  // held while a report is sent
+  std::unique_ptr<RotatedOutput> output_;
 };
 
 }  // namespace flow

@@ -4,6 +4,8 @@
 
 #include <chrono>
 
+#include "engine/base/remote_url.hpp"
+#include "engine/serve/http/trace_context.hpp"
 #include "engine/serve/service_metadata.hpp"
 #include "engine/value/utf8.hpp"
 
@@ -38,6 +40,16 @@ grpc::StatusCode code_of(int status) {
   }
 }
 
+/// "127.0.0.1" of "ipv4:127.0.0.1:5000", "::1" of "ipv6:%5B::1%5D:5000".
+std::string client_address(const std::string& peer) {
+  size_t begin = peer.find(':') + 1, end = peer.rfind(':');
+  if (begin == 0 || end < begin) return peer;
+  std::string address = percent_decode(std::string_view(peer).substr(begin, end - begin));
+  if (address.starts_with('[') && address.ends_with(']'))
+    return address.substr(1, address.size() - 2);
+  return address;
+}
+
 }  // namespace
 
 grpc::Status grpc_status(const CallStatus& status) {
@@ -65,6 +77,25 @@ CallStatus check_model(const InferenceBackend& backend, const std::string& model
     return {404, fmt::format("`{}` has no version `{}`, only `{}`", served,
                              cut_text(version, kModelShownMax), kModelVersion)};
   return {};
+}
+
+std::string traceparent_of(const grpc::CallbackServerContext& context) {
+  auto [first, last] = context.client_metadata().equal_range("traceparent");
+  bool is_single = first != last && std::next(first) == last;
+  if (!is_single) return "";
+  std::string_view value(first->second.data(), first->second.size());
+  return is_traceparent(value) ? std::string(value) : "";
+}
+
+RequestRecord record_of(const grpc::CallbackServerContext& context, const char* method) {
+  RequestRecord record;
+  record.protocol = "grpc";
+  record.client = client_address(context.peer());
+  record.method = "POST";
+  record.path = std::string("/inference.GRPCInferenceService/") + method;
+  record.trace = trace_id_of(traceparent_of(context));
+  record.arrived = RequestRecord::Clock::now();
+  return record;
 }
 
 std::optional<InferenceBackend::Clock::time_point> deadline_of(

@@ -25,6 +25,12 @@ CallStatus check_key(const InferenceBackend& backend, const grpc::CallbackServer
 CallStatus check_model(const InferenceBackend& backend, const std::string& model,
                        const std::string& version);
 
+/// The metadata `traceparent` if there is one and it is valid; else "".
+std::string traceparent_of(const grpc::CallbackServerContext& context);
+
+/// Of a call of this method that arrives now.
+RequestRecord record_of(const grpc::CallbackServerContext& context, const char* method);
+
 /// The client's deadline; nothing if it has none.
 std::optional<InferenceBackend::Clock::time_point> deadline_of(
     const grpc::CallbackServerContext& context);

@@ -27,6 +27,7 @@ class InferCall::Responder final : public InferResponder {
     response_ = std::move(*encoded);
     return {};
   }
+  uint64_t response_bytes() const override { return response_.Length(); }
   void send() override { call_->send(response_); }
   void fail(int status, const std::string& message) override { call_->finish({status, message}); }
 
@@ -53,8 +54,11 @@ grpc::ServerUnaryReactor* InferCall::start(const InferCallOptions& options,
 }
 
 void InferCall::take(grpc::ByteBuffer& request) {
-  auto refuse = [this](const CallStatus& status) {
-    options_.backend.count_refused(status.status, InferenceBackend::Clock::now() - arrived_);
+  RequestRecord record = record_of(context_, "ModelInfer");
+  record.bytes_in = request.Length();
+  auto refuse = [&](const CallStatus& status) {
+    record.status = status.status;
+    options_.backend.count_refused(std::move(record));
     finish(status);
   };
   if (CallStatus key = check_key(options_.backend, context_); key.status != 200) return refuse(key);
@@ -66,7 +70,8 @@ void InferCall::take(grpc::ByteBuffer& request) {
   if (model.status != 200) return refuse(model);
   auto taken = take_infer_request(*message);
   if (!taken.ok()) return refuse({400, taken.error().message});
-  options_.backend.infer(std::move(*taken), deadline_of(context_),
+  options_.backend.infer(std::move(*taken),
+                         {deadline_of(context_), traceparent_of(context_), std::move(record)},
                          std::make_unique<Responder>(shared_from_this()));
 }
 

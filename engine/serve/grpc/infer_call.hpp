@@ -40,7 +40,6 @@ class InferCall final : public grpc::ServerUnaryReactor,
   void finish(const CallStatus& status);
 
   const InferCallOptions options_;
-  const InferenceBackend::Clock::time_point arrived_ = InferenceBackend::Clock::now();
   grpc::CallbackServerContext& context_;  // and the response: until OnDone()
   grpc::ByteBuffer& response_;
   // The first to set it, the backend's answer or the end of the call, finishes the call.

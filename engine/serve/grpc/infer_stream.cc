@@ -24,6 +24,7 @@ class InferStream::Responder final : public InferResponder {
     response_ = std::move(*encoded);
     return {};
   }
+  uint64_t response_bytes() const override { return response_.Length(); }
   void send() override {
     if (!std::exchange(is_answered_, true)) stream_->send(std::move(response_));
   }
@@ -46,6 +47,11 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* InferStream::start(
   auto stream = std::make_shared<InferStream>(options, context);
   stream->self_ = stream;
   CallStatus key = check_key(options.backend, context);
+  if (key.status != 200) {
+    RequestRecord record = record_of(context, "ModelStreamInfer");
+    record.status = key.status;
+    options.backend.note(std::move(record));
+  }
   std::lock_guard lock(stream->mutex_);
   if (key.status != 200) {
     stream->refusal_ = grpc_status(key);
@@ -115,7 +121,8 @@ void InferStream::OnDone() {
 }
 
 void InferStream::take() {
-  auto arrived = InferenceBackend::Clock::now();
+  RequestRecord record = record_of(context_, "ModelStreamInfer");
+  record.bytes_in = in_.Length();
   std::string model, id;
   auto read = [&]() -> std::variant<InferRequest, CallStatus> {
     auto message = read_request(in_);
@@ -136,10 +143,12 @@ void InferStream::take() {
     request = CallStatus{503, "the service has too little memory left for this request"};
   }
   if (auto* valid = std::get_if<InferRequest>(&request))
-    return options_.backend.infer(std::move(*valid), deadline_of(context_),
-                                  std::make_unique<Responder>(shared_from_this(), model, id));
+    return options_.backend.infer(
+        std::move(*valid), {deadline_of(context_), traceparent_of(context_), std::move(record)},
+        std::make_unique<Responder>(shared_from_this(), model, id));
   const auto& refusal = std::get<CallStatus>(request);
-  options_.backend.count_refused(refusal.status, InferenceBackend::Clock::now() - arrived);
+  record.status = refusal.status;
+  options_.backend.count_refused(std::move(record));
   send(stream_error(model, id, refusal.message));
 }
 

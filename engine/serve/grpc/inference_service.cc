@@ -10,13 +10,31 @@ namespace flow {
 
 namespace {
 
-grpc::ServerUnaryReactor* finished(grpc::CallbackServerContext& context, grpc::Status status) {
+/// The status of HTTP.
+int http_status(const grpc::Status& status) {
+  switch (status.error_code()) {
+    case grpc::StatusCode::OK:
+      return 200;
+    case grpc::StatusCode::UNAUTHENTICATED:
+      return 401;
+    case grpc::StatusCode::NOT_FOUND:
+      return 404;
+    default:
+      return 500;
+  }
+}
+
+}  // namespace
+
+grpc::ServerUnaryReactor* InferenceService::finished(Context& context, const char* method,
+                                                     grpc::Status status) const {
+  RequestRecord record = record_of(context, method);
+  record.status = http_status(status);
+  options_.backend.note(std::move(record));
   grpc::ServerUnaryReactor* reactor = context.DefaultReactor();
   reactor->Finish(std::move(status));
   return reactor;
 }
-
-}  // namespace
 
 grpc::Status InferenceService::describe(Context& context, Endpoint endpoint,
                                         google::protobuf::Message& response, const char* before,
@@ -35,14 +53,14 @@ grpc::ServerUnaryReactor* InferenceService::ServerLive(Context* context,
                                                        const inference::ServerLiveRequest*,
                                                        inference::ServerLiveResponse* response) {
   response->set_live(true);
-  return finished(*context, grpc::Status::OK);
+  return finished(*context, "ServerLive", grpc::Status::OK);
 }
 
 grpc::ServerUnaryReactor* InferenceService::ServerReady(Context* context,
                                                         const inference::ServerReadyRequest*,
                                                         inference::ServerReadyResponse* response) {
   response->set_ready(options_.backend.is_ready());
-  return finished(*context, grpc::Status::OK);
+  return finished(*context, "ServerReady", grpc::Status::OK);
 }
 
 grpc::ServerUnaryReactor* InferenceService::ModelReady(Context* context,
@@ -51,13 +69,13 @@ grpc::ServerUnaryReactor* InferenceService::ModelReady(Context* context,
   // One that is not here is not ready, which is no error: clients wait for a model with this call.
   CallStatus model = check_model(options_.backend, request->name(), request->version());
   response->set_ready(model.status == 200 && options_.backend.is_ready());
-  return finished(*context, grpc::Status::OK);
+  return finished(*context, "ModelReady", grpc::Status::OK);
 }
 
 grpc::ServerUnaryReactor* InferenceService::ServerMetadata(
     Context* context, const inference::ServerMetadataRequest*,
     inference::ServerMetadataResponse* response) {
-  return finished(*context, describe(*context, Endpoint::server, *response));
+  return finished(*context, "ServerMetadata", describe(*context, Endpoint::server, *response));
 }
 
 grpc::ServerUnaryReactor* InferenceService::ModelMetadata(
@@ -66,7 +84,7 @@ grpc::ServerUnaryReactor* InferenceService::ModelMetadata(
   grpc::Status status = describe(*context, Endpoint::model, *response);
   if (status.ok())
     status = grpc_status(check_model(options_.backend, request->name(), request->version()));
-  return finished(*context, std::move(status));
+  return finished(*context, "ModelMetadata", std::move(status));
 }
 
 grpc::ServerUnaryReactor* InferenceService::ModelConfig(
@@ -76,7 +94,7 @@ grpc::ServerUnaryReactor* InferenceService::ModelConfig(
       describe(*context, Endpoint::model_configuration, *response->mutable_config());
   if (status.ok())
     status = grpc_status(check_model(options_.backend, request->name(), request->version()));
-  return finished(*context, std::move(status));
+  return finished(*context, "ModelConfig", std::move(status));
 }
 
 grpc::ServerUnaryReactor* InferenceService::ModelStatistics(
@@ -86,7 +104,7 @@ grpc::ServerUnaryReactor* InferenceService::ModelStatistics(
   // Without a name the statistics are those of all models.
   if (status.ok() && !request->name().empty())
     status = grpc_status(check_model(options_.backend, request->name(), request->version()));
-  return finished(*context, std::move(status));
+  return finished(*context, "ModelStatistics", std::move(status));
 }
 
 grpc::ServerUnaryReactor* InferenceService::RepositoryIndex(
@@ -100,27 +118,27 @@ grpc::ServerUnaryReactor* InferenceService::RepositoryIndex(
                                 [](const auto& model) { return model.state() != "READY"; }),
                  models.end());
   }
-  return finished(*context, std::move(status));
+  return finished(*context, "RepositoryIndex", std::move(status));
 }
 
-grpc::ServerUnaryReactor* InferenceService::refuse_load(Context& context,
+grpc::ServerUnaryReactor* InferenceService::refuse_load(Context& context, const char* method,
                                                         const std::string& model) const {
   CallStatus status = check_key(options_.backend, context);
   if (status.status == 200) status = check_model(options_.backend, model, "");
   if (status.status == 200) status = {503, std::string(kNoModelLoad)};
-  return finished(context, grpc_status(status));
+  return finished(context, method, grpc_status(status));
 }
 
 grpc::ServerUnaryReactor* InferenceService::RepositoryModelLoad(
     Context* context, const inference::RepositoryModelLoadRequest* request,
     inference::RepositoryModelLoadResponse*) {
-  return refuse_load(*context, request->model_name());
+  return refuse_load(*context, "RepositoryModelLoad", request->model_name());
 }
 
 grpc::ServerUnaryReactor* InferenceService::RepositoryModelUnload(
     Context* context, const inference::RepositoryModelUnloadRequest* request,
     inference::RepositoryModelUnloadResponse*) {
-  return refuse_load(*context, request->model_name());
+  return refuse_load(*context, "RepositoryModelUnload", request->model_name());
 }
 
 grpc::ServerUnaryReactor* InferenceService::ModelInfer(Context* context,

@@ -57,11 +57,13 @@ class InferenceService final : public InferenceMethods {
       Context* context) override;
 
  private:
+  /// Ends the call, which is noted.
+  Reactor* finished(Context& context, const char* method, grpc::Status status) const;
   /// Answers with the JSON that HTTP sends for `endpoint`, between `before` and `after`.
   grpc::Status describe(Context& context, Endpoint endpoint, google::protobuf::Message& response,
                         const char* before = "", const char* after = "") const;
 
-  Reactor* refuse_load(Context& context, const std::string& model) const;
+  Reactor* refuse_load(Context& context, const char* method, const std::string& model) const;
 
   const InferCallOptions options_;
 };

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <utility>
 
+#include "engine/serve/http/trace_context.hpp"
 #include "flow/result.hpp"
 
 namespace flow {
@@ -171,13 +172,43 @@ void HttpConnection::dispatch() {
   closes_ = request.close;
   is_old_ = request.is_old;
   if (shared_.options.rules.keeps_fields) {
-    boost::system::error_code ignored;
-    request.client_address = socket_.remote_endpoint(ignored).address().to_string();
+    request.client_address = client_address();
     request.is_encrypted = tls_ != nullptr;
   }
+  record(request);
+  request.record = record_;
   if (!reserve(request.body.size())) return reject_busy();
   shared_.table.enter(entry_, Phase::waiting);
   shared_.handle(std::move(request), shared_from_this());
+}
+
+const std::string& HttpConnection::client_address() {
+  boost::system::error_code ignored;
+  if (client_.empty()) client_ = socket_.remote_endpoint(ignored).address().to_string();
+  return client_;
+}
+
+// ---- The record of a request
+
+void HttpConnection::record(const HttpRequest& request) {
+  const RequestLog* log = shared_.options.requests;
+  if (log == nullptr || !log->is_on()) return;
+  record_ = std::make_shared<RequestRecord>();
+  record_->client = client_address();
+  record_->method = request.method;
+  record_->path = request.path;
+  record_->trace = trace_id_of(request.traceparent);
+  record_->arrived = RequestRecord::Clock::now();
+  record_->bytes_in = request.body.size();
+}
+
+void HttpConnection::end_record(bool is_broken) {
+  constexpr int kClientLeft = 499;
+  auto record = std::exchange(record_, nullptr);
+  if (record == nullptr) return;
+  record->is_broken = is_broken && record->status != 0;
+  if (record->status == 0) record->status = kClientLeft;
+  shared_.options.requests->add(*record);
 }
 
 // ---- Answering
@@ -185,6 +216,7 @@ void HttpConnection::dispatch() {
 void HttpConnection::reject(const HttpError& error) {
   is_head_ = reader_.is_head();
   closes_ = true;
+  record(reader_.known());
   HttpResponse response = error_response(error.status, error.message);
   if (!error.allow.empty()) response.fields = "Allow: " + error.allow + "\r\n";
   if (error.status == 401) response.fields = "WWW-Authenticate: Bearer\r\n";
@@ -194,6 +226,7 @@ void HttpConnection::reject(const HttpError& error) {
 
 void HttpConnection::reject_busy() {
   closes_ = true;
+  if (!record_) record(reader_.known());
   reader_.end();
   respond(
       busy_response(503, fmt::format("requests and responses of more than {} bytes are open here",
@@ -208,6 +241,10 @@ void HttpConnection::respond(HttpResponse response) {
   if (is_head_) {
     response.body.clear();
     response.parts.clear();
+  }
+  if (record_) {
+    record_->status = response.status;
+    record_->bytes_out = response.body_bytes();
   }
   response_bytes_ = head.size() + response.body_bytes();
   hold(response_bytes_);  // the request's body is gone
@@ -237,6 +274,7 @@ void HttpConnection::begin(HttpStreamHead head) {
   length_left_ = head.length.value_or(0);
   is_streaming_ = true;
   is_stalled_ = false;
+  if (record_) record_->status = head.status;
   hold(0);  // the request's body is gone
   push(stream_head(head, framing_ == Framing::chunks, closes_));
   // Together with the first part of the body, if that comes now.
@@ -249,6 +287,7 @@ bool HttpConnection::write(std::string bytes) {
   if (is_closed_) return false;
   if (bytes.empty() || framing_ == Framing::none) return !is_abandoned_;
   FLOW_CHECK(is_streaming_);
+  if (record_) record_->bytes_out += bytes.size();
   if (framing_ == Framing::length) {
     FLOW_CHECK(bytes.size() <= length_left_);
     length_left_ -= bytes.size();
@@ -382,6 +421,7 @@ void HttpConnection::flush() {
 }
 
 void HttpConnection::finish_response() {
+  end_record(is_aborted_);
   hold(0);
   if (is_aborted_ && framing_ == Framing::close) return reset();
   if (closes_) return linger();
@@ -441,6 +481,7 @@ void HttpConnection::close() {
   if (is_closed_) return;
   auto kept = shared_from_this();  // the table may have the last reference
   is_closed_ = true;
+  end_record(true);
   abandon();
   if (tls_ && !is_aborted_ && tls_->is_open() && outgoing_.is_empty()) {
     std::string wire;

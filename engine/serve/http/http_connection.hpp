@@ -102,6 +102,9 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void dispatch();
   void reject_busy();
 
+  const std::string& client_address();
+  void record(const HttpRequest& request);
+  void end_record(bool is_broken);
   void send(std::string head, std::string body, std::vector<Bytes> parts = {});
   void flush();
   void push(std::string bytes);
@@ -129,6 +132,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   uint64_t response_bytes_ = 0;  // of the response, or the part of a stream, that is being sent
   uint64_t length_left_ = 0;     // of a stream with Framing::length
   std::shared_ptr<const ReplyEvents> events_;  // of the request that is being answered
+  std::shared_ptr<RequestRecord> record_;      // of that request; null if it is not recorded
+  std::string client_;                         // its address, once it was needed
   Framing framing_ = Framing::none;
   bool is_streaming_ = false, is_stalled_ = false, is_aborted_ = false;
   bool is_reading_ = false, is_consuming_ = false, is_flushing_ = false, is_closed_ = false;

@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "engine/serve/http/field_text.hpp"
+#include "engine/serve/http/trace_context.hpp"
 
 namespace flow {
 
@@ -149,8 +150,13 @@ std::optional<HttpError> HttpFields::read_list(std::string_view name, std::strin
   return {};
 }
 
-/// A second one could be what another program reads instead.
 std::optional<HttpError> HttpFields::read_single(std::string_view name, std::string_view value) {
+  if (equal_names(name, "traceparent")) {
+    traceparents_++;  // of several none is valid
+    traceparent_ = value;
+    return {};
+  }
+  // A second one could be what another program reads instead.
   const std::pair<std::string_view, Field*> fields[] = {
       {"Host", &host_},
       {"Origin", &origin_},
@@ -168,6 +174,7 @@ std::optional<HttpError> HttpFields::read_single(std::string_view name, std::str
 }
 
 std::optional<HttpError> HttpFields::check(bool is_old) {
+  if (traceparents_ == 1 && is_traceparent(*traceparent_)) request_.traceparent = *traceparent_;
   if (auto error = check_host(is_old)) return error;
   if (rules_.authorize && !rules_.authorize(request_.path, authorization_.value_or("")))
     return HttpError{401, "this service needs a key: send `Authorization: Bearer KEY`"};

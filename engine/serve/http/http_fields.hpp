@@ -39,7 +39,8 @@ class HttpFields {
   HttpRequest& request_;
   std::optional<uint64_t> length_;
   Field host_, origin_, coding_, expectation_, authorization_, content_type_, timeout_, json_bytes_;
-  int codings_ = 0;
+  Field traceparent_;
+  int codings_ = 0, traceparents_ = 0;
   bool expects_continue_ = false, allows_any_ = false;
 };
 

@@ -11,7 +11,7 @@
 namespace flow {
 
 struct HttpLimits {
-  size_t connections_max = 10'000;  // less if the process may open fewer files
+  size_t connections_max = 16'000;  // less if the process may open fewer files
   int64_t evict_after_ms = 100;     // a connection that waits this long for a request is closed if
                                     // another one needs its place
   int64_t idle_ms = 60'000;         // between two requests
@@ -34,6 +34,7 @@ struct HttpOptions {
   /// Called by open() and on the server's thread with what an operator should know, such as
   /// certificates that cannot be loaded again.
   std::function<void(const std::string&)> log = {};
+  RequestLog* requests = nullptr;  // outlives the server; null: requests are not recorded
 };
 
 }  // namespace flow

@@ -4,6 +4,7 @@
 #include "engine/serve/http/http_request.hpp"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <boost/beast/http/basic_parser.hpp>
@@ -24,6 +25,7 @@ using boost::beast::error_code;
 constexpr size_t kEmptyLinesMax = 8;     // before a request
 constexpr size_t kBodyStep = 64 * 1024;  // bytes that may be reserved before they arrive
 constexpr size_t kBodyDoubledMax = 1024 * 1024;
+constexpr size_t kHugeFrom = 8 * 1024 * 1024;
 
 bool is_graphic(char c) { return c > ' ' && c < 127; }
 
@@ -39,6 +41,15 @@ HttpError broken_line_end() { return {400, "lines end with CR LF"}; }
 
 HttpError broken_chunks() { return {400, "the chunks of the body are broken"}; }
 
+/// The allocator returns such memory to the system at once, so that the next body needs new pages:
+/// they cost more than the copy of the bytes.
+void use_huge_pages(const char* data, size_t size) {
+  constexpr uintptr_t kPage = 4096;
+  uintptr_t begin = (reinterpret_cast<uintptr_t>(data) + kPage - 1) / kPage * kPage;
+  uintptr_t end = (reinterpret_cast<uintptr_t>(data) + size) / kPage * kPage;
+  ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);  // if it supports them
+}
+
 /// The announced length alone allocates little. The capacity doubles, and ends at the length. That
 /// of a large body does not double: each time costs a copy, and memory that is not written to yet
 /// costs nothing.
@@ -48,6 +59,7 @@ void reserve(std::string& body, size_t needed, uint64_t length) {
   while (needed < kBodyDoubledMax && capacity / 2 >= std::max(needed, kBodyStep))
     capacity -= capacity / 2;
   body.reserve(capacity + kBodyPadding);
+  if (capacity >= kHugeFrom) use_huge_pages(body.data(), capacity);
 }
 
 /// One request. Beast calls its functions on_…; the first error stops it.
@@ -243,6 +255,11 @@ class HttpRequestReader::Impl {
     return error_;
   }
 
+  HttpRequest known() {
+    if (parser_ && state_ == State::body) return begin_of(parser_->request());
+    return failed_ ? *failed_ : HttpRequest();
+  }
+
   HttpRequest take() {
     FLOW_CHECK(state_ == State::whole);
     HttpRequest request = std::move(parser_->request());
@@ -346,9 +363,18 @@ class HttpRequestReader::Impl {
   void fail(HttpError error) {
     state_ = State::failed;
     error_ = std::move(error);
+    failed_ = std::make_unique<HttpRequest>(begin_of(parser_->request()));
     parser_.reset();
     kept_.clear();
     kept_.shrink_to_fit();
+  }
+
+  static HttpRequest begin_of(const HttpRequest& request) {
+    HttpRequest begin;
+    begin.method = request.method;
+    begin.path = request.path;
+    begin.traceparent = request.traceparent;
+    return begin;
   }
 
   static HttpError folded() {
@@ -359,9 +385,10 @@ class HttpRequestReader::Impl {
   State state_ = State::head;
   HttpError error_;
   std::optional<RequestParser> parser_;
-  std::string kept_;        // the begin of the head
-  size_t line_ = 0;         // bytes of the current line
-  size_t empty_lines_ = 0;  // before the request
+  std::unique_ptr<HttpRequest> failed_;  // what is known of a request that failed
+  std::string kept_;                     // the begin of the head
+  size_t line_ = 0;                      // bytes of the current line
+  size_t empty_lines_ = 0;               // before the request
   ChunkLines lines_;
   bool is_head_ = false;
 };
@@ -382,6 +409,7 @@ uint64_t HttpRequestReader::body_arrived() const { return impl_->body_arrived();
 uint64_t HttpRequestReader::body_capacity() const { return impl_->body_capacity(); }
 const HttpError& HttpRequestReader::error() const { return impl_->error(); }
 bool HttpRequestReader::is_head() const { return impl_->is_head(); }
+HttpRequest HttpRequestReader::known() const { return impl_->known(); }
 HttpRequest HttpRequestReader::take() { return impl_->take(); }
 
 }  // namespace flow

@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/serve/http/request_record.hpp"
+
 namespace flow {
 
 constexpr size_t kHeadBytesMax = 16 * 1024;
@@ -61,6 +63,9 @@ struct HttpRequest {
   /// Inference-Header-Content-Length: the JSON at the begin of the body, in bytes. Of a body
   /// without a coding it is at most the length.
   std::optional<uint64_t> json_bytes;
+  std::string traceparent;  // if there is one, and it is valid
+  /// Of the log of requests; null if the request is not recorded. Set by the connection.
+  std::shared_ptr<RequestRecord> record;
   // With HttpRules::keeps_fields only:
   std::string target;             // as it arrived: path and query
   std::vector<HttpField> fields;  // all, in their order
@@ -102,6 +107,9 @@ class HttpRequestReader {
   const HttpError& error() const;
   /// Whether the method is HEAD: an error has no body then.
   bool is_head() const;
+  /// What is known of the request in the states body and failed: its method and path, which may
+  /// both be "", and its trace.
+  HttpRequest known() const;
   /// For state whole. The next request may be read then.
   HttpRequest take();
 

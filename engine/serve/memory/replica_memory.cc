@@ -87,7 +87,7 @@ void ReplicaMemory::grow(uint64_t bytes, bool is_for_outputs) {
   size_t count = 0;
   const Segment* smallest = nullptr;  // of those that may go
   for (const Segment& each : segments_) {
-    if (each.is_for_outputs != is_for_outputs) continue;
+    if (each.is_for_outputs != is_for_outputs || each.state == State::retired) continue;
     if (each.state == State::offered) return;  // one at a time
     count++;
     if (each.memory->size() >= bytes || (!is_for_outputs && each.state == State::used)) continue;
@@ -129,7 +129,13 @@ bool ReplicaMemory::set_mapped(uint64_t id) {
   auto found = std::ranges::find(segments_, id, &Segment::id);
   if (found == segments_.end() || found->state != State::offered) return false;
   found->state = State::free;
-  if (found->is_for_outputs && found->replaces != 0) remove(found->replaces);
+  if (Segment* replaced = find(found->replaces, true); replaced != nullptr) {
+    if (replaced->state != State::used) {
+      remove(replaced->id);
+    } else {
+      replaced->state = State::retired;
+    }
+  }
   return true;
 }
 
@@ -150,7 +156,7 @@ Bytes ReplicaMemory::outputs(uint64_t id) {
 
 void ReplicaMemory::return_outputs(uint64_t id) {
   Segment* segment = find(id, true);
-  if (segment == nullptr) return;  // it was replaced
+  if (segment->state == State::retired) return remove(id);
   segment->state = State::free;
   callbacks_.give_back(id);
 }

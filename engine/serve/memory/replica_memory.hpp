@@ -20,7 +20,8 @@ class ReplicaMemory {
   static constexpr uint64_t kBytesMax = 128u << 20;  // of one memory; more is sent in the frame
   static constexpr size_t kCountMax = 3;             // of each kind
 
-  /// Bytes that the memory of all replicas of a front may still take.
+  /// Bytes that the memory of all replicas of a front may still take. Memory that outputs refer to
+  /// counts, also after it was replaced.
   struct Budget {
     uint64_t left = 512u << 20;
   };
@@ -59,7 +60,8 @@ class ReplicaMemory {
   bool release_inputs(uint64_t id);
 
  private:
-  enum class State : uint8_t { offered, free, used };
+  // retired: it was replaced while outputs in it are used.
+  enum class State : uint8_t { offered, free, used, retired };
   struct Segment {
     uint64_t id = 0;
     bool is_for_outputs = false;
@@ -77,7 +79,7 @@ class ReplicaMemory {
 
   Budget& budget_;
   const Callbacks callbacks_;
-  std::vector<Segment> segments_;  // up to kCountMax + 1 of each kind
+  std::vector<Segment> segments_;  // up to kCountMax + 1 of each kind, and retired ones: see Budget
   uint64_t last_id_ = 0;
   bool is_unavailable_ = false;  // the system gave none
   const std::shared_ptr<Returns> returns_;

@@ -8,8 +8,9 @@
 
 namespace flow {
 
-/// Tensors of a message with fewer bytes are sent in its frame.
-constexpr uint64_t kSharedBytesMin = 64u << 10;
+/// Tensors of a message with fewer bytes are sent in its frame: they fit in the buffer of a socket,
+/// and take no longer that way.
+constexpr uint64_t kSharedBytesMin = 192u << 10;
 
 /// Where the tensors of a message are written, beside its frame.
 struct TensorMemory {

@@ -490,3 +490,22 @@ TEST_CASE("a task has no options of a service") {
                Catch::StartsWith(std::string("pipeline.lua:2: task `t`: ") + c.error));
   }
 }
+
+TEST_CASE("a service logs all of its requests, a part or none") {
+  Folder folder;
+  CHECK(service_with("access_log = true", folder).access_log == 1);
+  CHECK(service_with("access_log = false", folder).access_log == 0);
+  CHECK(service_with("access_log = 0.25", folder).access_log == 0.25);
+  for (const char* wrong : {"'yes'", "2", "-0.5", "{}", "0/0"})
+    CHECK(error_with(std::string("access_log = ") + wrong)
+              .find("true, false, or the part of the requests that is logged, 0 to 1") !=
+          std::string::npos);
+}
+
+TEST_CASE("a service is not cached") {
+  Folder folder;
+  service_with("cache = false", folder);
+  for (const char* wrong : {"true", "'salt'", "3"})
+    CHECK(error_with(std::string("cache = ") + wrong).find("a service never counts as cached") !=
+          std::string::npos);
+}

@@ -57,16 +57,21 @@ class FakeBackend final : public InferenceBackend {
         return "";
     }
   }
-  void infer(InferRequest request, std::optional<Clock::time_point> deadline,
+  void infer(InferRequest request, InferCallInfo call,
              std::unique_ptr<InferResponder> responder) override {
     std::lock_guard lock(mutex_);
-    requests_.push_back({std::move(request), deadline, std::move(responder)});
+    calls_.push_back({call.record, call.traceparent});
+    requests_.push_back({std::move(request), call.deadline, std::move(responder)});
     arrived_++;
     changed_.notify_all();
   }
-  void count_refused(int status, Clock::duration) override {
+  void count_refused(RequestRecord record) override {
     std::lock_guard lock(mutex_);
-    refused_.push_back(status);
+    refused_.push_back(record.status);
+  }
+  void note(RequestRecord record) override {
+    std::lock_guard lock(mutex_);
+    noted_.push_back(std::move(record));
   }
 
   // ---- for the tests
@@ -113,6 +118,16 @@ class FakeBackend final : public InferenceBackend {
   std::vector<int> refused() {
     std::lock_guard lock(mutex_);
     return refused_;
+  }
+  /// What was told of each request for inference, and its trace.
+  std::vector<std::pair<RequestRecord, std::string>> calls() {
+    std::lock_guard lock(mutex_);
+    return calls_;
+  }
+  /// The other requests.
+  std::vector<RequestRecord> noted() {
+    std::lock_guard lock(mutex_);
+    return noted_;
   }
   std::optional<Clock::time_point> first_deadline() {
     std::lock_guard lock(mutex_);
@@ -177,6 +192,8 @@ class FakeBackend final : public InferenceBackend {
   std::condition_variable changed_;
   std::deque<Waiting> requests_;
   std::vector<int> refused_;
+  std::vector<std::pair<RequestRecord, std::string>> calls_;
+  std::vector<RequestRecord> noted_;
   size_t arrived_ = 0;
   bool is_ready_ = true, is_held_ = false, is_stopped_ = false;
   std::thread thread_;

@@ -199,3 +199,40 @@ TEST_CASE("a free port for gRPC is kept for the next front") {
   Service second(with_grpc(), {.grpc_port_file = file});
   CHECK(grpc_port_of(second) == port);
 }
+
+TEST_CASE("a front logs calls over gRPC with their client and their trace") {
+  auto folder = make_temporary_folder();
+  REQUIRE(folder.ok());
+  const std::string path = **folder + "/access.log";
+  const std::string trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+  {
+    ServiceOptions options = with_grpc();
+    options.access_log = 1;
+    Service service(options, {.access_log = path});
+    Stub stub = stub_of(service);
+    CHECK(is_model_ready(stub));
+    {
+      grpc::ClientContext context;
+      context.AddMetadata("traceparent", "00-" + trace + "-00f067aa0ba902b7-01");
+      inference::ModelInferResponse response;
+      REQUIRE(stub.ModelInfer(&context, infer_request("x", {1, 2}), &response).ok());
+    }
+    CHECK_FALSE(infer(stub, infer_request("boom", {1, 2})).status.ok());
+    auto absent = infer_request("x", {1, 2});
+    absent.set_model_name("absent");
+    CHECK_FALSE(infer(stub, absent).status.ok());
+  }
+  std::ifstream file(path);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  REQUIRE(lines.size() == 4);
+  const std::string method = R"("path":"/inference.GRPCInferenceService/)";
+  CHECK_THAT(lines[0], Contains(method + R"(ModelReady","status":200)"));
+  CHECK_THAT(lines[1], Contains(R"("protocol":"grpc","client":"127.0.0.1","method":"POST",)" +
+                                method + R"(ModelInfer","status":200)") &&
+                           Contains(R"("batch_rows":1,)") &&
+                           Contains(R"("version":"r1","replica":"adder[0]","trace":")" + trace));
+  CHECK_THAT(lines[1], !Contains("\"bytes_in\":0,") && !Contains("\"bytes_out\":0,"));
+  CHECK_THAT(lines[2], Contains("\"status\":500") && Contains("\"trace\":null"));
+  CHECK_THAT(lines[3], Contains("\"status\":404") && Contains("\"version\":null"));
+}

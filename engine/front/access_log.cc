@@ -1,0 +1,192 @@
+#include "engine/front/access_log.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <utility>
+
+#include "engine/base/clock.hpp"
+#include "engine/base/files.hpp"
+#include "engine/base/size_units.hpp"
+
+namespace flow {
+
+namespace {
+
+using std::chrono::microseconds;
+
+constexpr size_t kLinesMax = 64 * 1024;  // bytes of lines, which are then written
+constexpr auto kDelayMax = std::chrono::seconds(1);
+constexpr size_t kTextMax = 1024;  // bytes of a text that a client has chosen
+
+/// Bytes that are not printable ASCII are escaped as U+0080 to U+00FF, whatever their encoding.
+void append_text(std::string& line, std::string_view text) {
+  bool is_cut = text.size() > kTextMax;
+  line += '"';
+  for (char c : text.substr(0, kTextMax)) {
+    auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      line += '\\';
+      line += c;
+    } else if (byte < 0x20 || byte >= 0x7f) {
+      fmt::format_to(std::back_inserter(line), "\\u{:04x}", byte);
+    } else {
+      line += c;
+    }
+  }
+  line += is_cut ? "...\"" : "\"";
+}
+
+void append_name(std::string& line, std::string_view name) {
+  line += ",\"";
+  line += name;
+  line += "\":";
+}
+
+void add_text(std::string& line, std::string_view name, std::string_view text) {
+  append_name(line, name);
+  if (text.empty())
+    line += "null";
+  else
+    append_text(line, text);
+}
+
+void add_number(std::string& line, std::string_view name, uint64_t number) {
+  append_name(line, name);
+  fmt::format_to(std::back_inserter(line), "{}", number);
+}
+
+void add_time(std::string& line, std::string_view name, RequestRecord::Clock::duration time) {
+  append_name(line, name);
+  int64_t us = std::chrono::duration_cast<microseconds>(time).count();
+  fmt::format_to(std::back_inserter(line), "{}.{:03}", us / 1000, us % 1000);
+}
+
+}  // namespace
+
+std::string access_line(const RequestRecord& record, RequestRecord::Clock::time_point now,
+                        int64_t at_ms) {
+  std::string line = fmt::format(R"({{"time":"{}")", format_time(at_ms));
+  add_text(line, "protocol", record.protocol);
+  add_text(line, "client", record.client);
+  add_text(line, "method", record.method);
+  add_text(line, "path", record.path);
+  add_number(line, "status", static_cast<uint64_t>(record.status));
+  add_time(line, "duration_ms", now - record.arrived);
+  if (record.queue_time)
+    add_time(line, "queue_ms", *record.queue_time);
+  else
+    line += R"(,"queue_ms":null)";
+  if (record.rows > 0)
+    add_number(line, "batch_rows", static_cast<uint64_t>(record.rows));
+  else
+    line += R"(,"batch_rows":null)";
+  add_number(line, "bytes_in", record.bytes_in);
+  add_number(line, "bytes_out", record.bytes_out);
+  add_text(line, "version", record.version);
+  add_text(line, "replica", record.replica);
+  add_text(line, "trace", record.trace);
+  line += record.is_broken ? ",\"broken\":true}\n" : ",\"broken\":false}\n";
+  return line;
+}
+
+/// The file and those that it had before.
+class AccessLog::File {
+ public:
+  explicit File(const AccessLogOptions& options)
+      : path_(options.path), bytes_max_(options.file_max), files_(options.files) {}
+  ~File() { close(); }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+
+  void write(const std::string& lines) {
+    if (file_ >= 0 && bytes_ > 0 && bytes_ + static_cast<int64_t>(lines.size()) > bytes_max_)
+      rotate();
+    if (file_ < 0) open();
+    if (file_ >= 0 && write_all(file_, lines)) bytes_ += static_cast<int64_t>(lines.size());
+  }
+
+ private:
+  void open() {
+    constexpr int kOwnerOnly = 0600;
+    file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, kOwnerOnly);
+    struct stat status {};
+    bytes_ = file_ >= 0 && ::fstat(file_, &status) == 0 ? status.st_size : 0;
+  }
+  void close() {
+    if (file_ >= 0) ::close(file_);
+    file_ = -1;
+  }
+  void rotate() {
+    close();
+    for (int number = files_ - 1; number > 0; number--) {
+      std::string from = number == 1 ? path_ : fmt::format("{}.{}", path_, number - 1);
+      ::rename(from.c_str(), fmt::format("{}.{}", path_, number).c_str());
+    }
+  }
+
+  const std::string path_;
+  const int64_t bytes_max_;
+  const int files_;
+  int file_ = -1;
+  int64_t bytes_ = 0;
+};
+
+AccessLog::AccessLog(EventLoop& loop, AccessLogOptions options)
+    : options_(std::move(options)),
+      random_(static_cast<std::minstd_rand::result_type>(options_.seed)),
+      file_(std::make_shared<File>(options_)),
+      pending_(std::make_shared<std::atomic<size_t>>(0)),
+      timer_(loop, [this] { flush(); }) {}
+
+AccessLog::~AccessLog() { flush(); }
+
+void AccessLog::set_on(bool is_on, double fraction) {
+  is_on_ = is_on && !options_.path.empty();
+  fraction_ = fraction;
+}
+
+bool AccessLog::is_sampled(const RequestRecord& record) {
+  constexpr int kFailed = 500;
+  double fraction = record.fraction.value_or(fraction_);
+  if (fraction <= 0) return false;
+  if (fraction >= 1 || record.status >= kFailed || record.is_broken) return true;
+  return std::uniform_real_distribution<double>()(random_) < fraction;
+}
+
+void AccessLog::add(const RequestRecord& record) {
+  if (is_on_ && is_sampled(record))
+    append(access_line(record, RequestRecord::Clock::now(), now_ms()));
+}
+
+void AccessLog::append(const std::string& line) {
+  if (*pending_ + lines_.size() + line.size() > options_.pending_max) {
+    dropped_++;
+    return;
+  }
+  if (lines_.empty()) timer_.wake_by(LoopTimer::Clock::now() + kDelayMax);
+  if (dropped_ > 0)
+    lines_ += fmt::format("{{\"time\":\"{}\",\"dropped\":{}}}\n", format_time(now_ms()),
+                          std::exchange(dropped_, 0));
+  lines_ += line;
+  if (lines_.size() >= kLinesMax) flush();
+}
+
+void AccessLog::flush() {
+  if (lines_.empty()) return;
+  if (!writer_) {
+    auto started = ThreadPool::start({.name = "flow-access"});
+    if (!started.ok()) return lines_.clear();
+    writer_ = std::move(*started);
+  }
+  *pending_ += lines_.size();
+  writer_->post([file = file_, pending = pending_, lines = std::exchange(lines_, {})] {
+    file->write(lines);
+    *pending -= lines.size();
+  });
+}
+
+}  // namespace flow
