@@ -207,7 +207,7 @@ void Transition::on(const AttemptRequeued& event) {
   bool is_last = requeues == kRequeuesMax;
   if (!is_last) u.attempts--;
   u.requeues = is_last ? 0 : static_cast<uint16_t>(requeues + 1);
-  if (r.ending) return end_service(r, event.id.unit);
+  if (r.ending && is_service(r, event.id.unit)) return end_service(r, event.id.unit);
   to_ready(r, event.id.unit);
 }
 
@@ -274,7 +274,7 @@ void Transition::on(const AttemptWaiting& event) {
 void Transition::on(const AttemptStopped& event) {
   Run& r = run(event.id.run);
   if (!end_attempt(r, event.id.unit)) return;
-  if (r.ending) return end_service(r, event.id.unit);
+  if (r.ending && is_service(r, event.id.unit)) return end_service(r, event.id.unit);
   to_ready(r, event.id.unit);
 }
 
@@ -292,7 +292,13 @@ void Transition::on(const ServiceReady& event) {
   detail->was_ready = true;
   detail->ready_at = at_;
   if (state_.restarts_services) detail->deaths.clear();  // it does not kill what runs it
+  bool was_alone = state_.restarts_services && detail->runs_alone;
+  if (was_alone) {
+    r.cpus_used_milli -= release_ranks(state_, r, event.id.unit);
+    detail->runs_alone = false;
+  }
   u.detail = std::move(detail);
+  if (was_alone) r.cpus_used_milli += take_ranks(state_, r, event.id.unit);
   r.services_up++;
   if (is_only) emit(UnitChanged{r.id, is_replica ? own : event.id.unit});
   satisfy_dependents(r, event.id.unit);
@@ -363,7 +369,7 @@ void Transition::note_progress(const AttemptId& id) {
 
 void Transition::fail_attempt(Run& run, UnitId unit, const Failure& failure, const Ending& ending) {
   if (!end_attempt(run, unit)) return;
-  if (run.ending) return end_service(run, unit);
+  if (run.ending && is_service(run, unit)) return end_service(run, unit);
   retry_or_fail(run, unit, failure, ending);
 }
 

@@ -33,7 +33,9 @@ std::string beside_problem(const State& state, const Run& run, const Run& owner,
   bool fits_alone = false;
   for (size_t i = 0; i < state.workers.size(); i++) {
     auto at = static_cast<WorkerId>(i);
-    const WorkerInfo& info = state.workers[i].info;
+    const WorkerState& worker = state.workers[i];
+    const WorkerInfo& info = worker.info;
+    if (worker.is_disconnected || worker.aside_until != 0) return "";  // it may come back
     if (fits(state, at, free_beside(info, at, {&run, &owner}), request, 0)) return "";
     fits_alone = fits_alone || fits(state, at, free_beside(info, at, {&run}), request, 0);
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <utility>
 
 #include "engine/core/graph.hpp"
@@ -16,6 +17,15 @@ namespace {
 
 bool is_awaited(const Run& run, UnitId unit) {
   return run.rollover.phase == RolloverPhase::gated && run.rollover.gate == unit;
+}
+
+/// "digits/check" is the first call of a gate, "digits/check#2" the second.
+uint32_t gate_number(const std::string& name) {
+  size_t mark = name.rfind('#');
+  uint32_t number = 1;
+  if (mark != std::string::npos)
+    std::from_chars(name.data() + mark + 1, name.data() + name.size(), number);
+  return number;
 }
 
 }  // namespace
@@ -42,11 +52,12 @@ std::optional<GateCall> next_gate_call(const Run& run) {
   GateCall call;
   call.service = run.unit_of(run.units[*service].node);
   call.def = static_cast<uint32_t>(def - defs.begin());
-  auto calls_before = std::ranges::count_if(run.dynamics, [&](const DynamicCalls& calls) {
-    return !is_dynamic(run, calls.unit) && !run.units[calls.first_unit].dropped;
-  });
   call.name = unit_name(run, call.service) + "/" + name;
-  if (calls_before > 0) call.name += "#" + std::to_string(calls_before + 1);
+  uint32_t newest = 0;
+  for (const DynamicCalls& calls : run.dynamics)
+    if (!is_dynamic(run, calls.unit) && !run.units[calls.first_unit].dropped)
+      newest = std::max(newest, gate_number(run.node(calls.first_node).name));
+  if (newest > 0) call.name += "#" + std::to_string(newest + 1);
   return call;
 }
 
@@ -104,6 +115,18 @@ void Transition::leave_gate(Run& run) {
   }
   leave(run, gate);
   drop_gate(run, gate);
+}
+
+// Of an engine that has ended: nothing waits for their answers any more.
+void Transition::drop_left_gates(Run& run) {
+  for (size_t i = 0; i < run.dynamics.size(); i++) {
+    UnitId gate = run.dynamics[i].first_unit;
+    const Unit& u = run.units[gate];
+    bool is_over = !is_stale_gate(run, gate) || u.dropped || is_final(u.status);
+    if (is_over || u.phase == Phase::running) continue;  // it runs on a worker
+    leave(run, gate);
+    drop_gate(run, gate);
+  }
 }
 
 // Called after leave(). Its failure, or that it was cancelled, says nothing about the run.

@@ -29,6 +29,12 @@ bool is_failing(const Run& run) {
   return run.status != RunStatus::serving && run.services_up == 0 && has_died;
 }
 
+/// Whether it is of an earlier engine and was not resumed, and its attempts on workers go on.
+bool is_left_over(const Run& run) {
+  return !is_final(run.status) && run.stopping && !run.cancelling && !run.ending &&
+         run.phase_count(Phase::running) > 0;
+}
+
 /// An older timer of it may still fire.
 void forget(Rollover& rollover) {
   uint32_t serial = rollover.serial;
@@ -206,7 +212,7 @@ void Transition::finish_rollover(Run& run) {
         (other.rollover.phase == RolloverPhase::done || other.status == RunStatus::serving);
     if (!is_before) continue;
     forget(other.rollover);
-    if (!is_at_work(other)) continue;
+    if (!is_at_work(other) && !is_left_over(other)) continue;
     touch(other);
     stop_services(other);
     propagate_skips();
@@ -312,8 +318,9 @@ void Transition::release_held_back(Run& run) {
                      run.phase_count(Phase::sizing) + run.phase_count(Phase::ready) +
                      run.phase_count(Phase::running) + run.phase_count(Phase::signal) +
                      run.phase_count(Phase::backoff) + run.phase_count(Phase::gathering);
-    bool may_be_stopped = owner->status == RunStatus::serving || is_failing(*owner);
-    if (moves > run.services_up || !may_be_stopped || !is_at_work(*owner)) return;
+    bool serves_or_fails = owner->status == RunStatus::serving || is_failing(*owner);
+    bool may_be_stopped = (is_at_work(*owner) && serves_or_fails) || is_left_over(*owner);
+    if (moves > run.services_up || !may_be_stopped) return;
     run.rollover.previous = owner->id;
     emit(RunChanged{run.id});
     touch(*owner);
@@ -356,10 +363,11 @@ void Transition::refuse_misfits(const Run& changed) {
                     other.status != RunStatus::serving && other.phase_count(Phase::ready) > 0 &&
                     other.rollover.phase != RolloverPhase::done;
     const Run* owner = may_wait ? owner_beside(other) : nullptr;
-    if (owner == nullptr || !is_at_work(*owner)) continue;
+    if (owner == nullptr || !(is_at_work(*owner) || is_left_over(*owner))) continue;
     for (UnitId service : std::vector<UnitId>(other.services)) {
       const Unit& u = other.units[service];
-      bool has_served = u.detail && u.detail->restarts > 0;
+      bool has_served =
+          u.satisfied || (u.detail && u.detail->restarts > 0) || is_further_replica(other, service);
       if (u.dropped || u.phase != Phase::ready || has_served) continue;
       std::string why = beside_problem(state_, other, *owner, service);
       if (why.empty()) continue;

@@ -97,6 +97,7 @@ void Transition::on(const EngineStarted& event) {
     if (is_final(r.status)) continue;
     touch(r);
     interrupt_rollover(r);
+    drop_left_gates(r);
     if (is_winding_down(r)) cancel_open(r, "its run ended", false);
     if (r.ending) stop_services(r);
     if (r.phase_count(Phase::running) > 0) {

@@ -135,6 +135,26 @@ void Transition::park_spare(Run& run, UnitId unit) {
     u.detail = std::make_shared<const UnitDetail>(std::move(detail));
   }
   to_parked(run, unit);
+  end_left_spares(run, run.unit_of(u.node));
+}
+
+// Nothing uses the spare replicas of a service of which all others have ended. The end of one leads
+// here again.
+void Transition::end_left_spares(Run& run, UnitId set) {
+  if (!is_scaled_set(run, set) || run.units[set].phase != Phase::instances) return;
+  UnitId left = kNoNode;
+  for (UnitId replica : instances_of(run, set)) {
+    const Unit& u = run.units[replica];
+    if (is_final(u.status)) continue;
+    if (!is_spare(run, replica) || u.phase != Phase::parked) return;
+    left = replica;
+  }
+  if (left == kNoNode) return;
+  leave(run, left);
+  if (run.ending) return end_service(run, left);
+  UnitDetail detail;
+  detail.failure = {Cause::cancelled, "no other replica is left", "", 0};
+  end(run, left, UnitStatus::cancelled, std::make_shared<const UnitDetail>(std::move(detail)));
 }
 
 UnitDetailPtr Transition::with_replicas(const Run& run, UnitId unit, UnitDetailPtr detail) const {

@@ -177,11 +177,13 @@ class Transition {
   void gate_ended(Run& run, UnitId unit);
   void leave_gate(Run& run);
   void drop_gate(Run& run, UnitId gate);
+  void drop_left_gates(Run& run);
 
   // scaling.cc
   void use_replica(Run& run, UnitId unit);
   void spare_replica(Run& run, UnitId unit);
   void park_spare(Run& run, UnitId unit);
+  void end_left_spares(Run& run, UnitId set);
   /// The detail with which the own unit of a service ends keeps how many of its replicas are in
   /// use.
   UnitDetailPtr with_replicas(const Run& run, UnitId unit, UnitDetailPtr detail) const;

@@ -284,7 +284,8 @@ void Transition::instance_ended(Run& run, UnitId unit) {
   Unit& map = run.units[map_unit];
   if (map.phase != Phase::instances) return;
   FLOW_CHECK(map.waits_on > 0);
-  if (--map.waits_on == 0) complete_map(run, map_unit);
+  if (--map.waits_on == 0) return complete_map(run, map_unit);
+  end_left_spares(run, map_unit);
 }
 
 void Transition::complete_map(Run& run, UnitId map_unit) {

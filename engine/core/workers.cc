@@ -244,7 +244,8 @@ void Transition::on(const WorkerLost& event) {
 
 void Transition::fail_lost(const LostAttempt& loss) {
   if (!end_attempt(*loss.run, loss.unit)) return;
-  if (loss.run->ending) return end_service(*loss.run, loss.unit);  // it was asked to stop
+  if (loss.run->ending && is_service(*loss.run, loss.unit))
+    return end_service(*loss.run, loss.unit);  // it was asked to stop
   std::string why = loss.why;
   bool was_co_located = loss.ending.is_death && !loss.ending.co_located.empty();
   if (was_co_located) why += " (also running there: " + loss.ending.co_located + ")";

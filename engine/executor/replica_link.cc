@@ -293,11 +293,12 @@ void ReplicaLink::renew(front::Join join) {
 Status ReplicaLink::serve(const Predict& predict, const std::function<void()>& on_wake) {
   Bytes frame;
   while (!is_released_) {
-    if (leave_ms_ == kDies) {
+    const int64_t asked = leave_ms_;
+    if (asked == kDies) {
       read_rest();
       return {};
     }
-    if (is_leaving()) send_leave();
+    if (asked != kStays) send_leave();
     bool is_open = true;
     switch (receive(frame, leave_until_us_)) {
       case Received::timeout:

@@ -235,8 +235,8 @@ std::optional<wire::Start> WorkerLink::take_adoption() {
 
 void WorkerLink::handle_stop(const wire::Stop& stop) {
   if (same_attempt(stop.id(), current_)) {
+    is_drained_ = stop.gentle();  // known to all who see that it is stopping
     stopping_ = true;
-    is_drained_ = stop.gentle();
     if (on_stop_) on_stop_();
     if (stop.gentle()) return;
     if (stop.kill_after_flush()) return on_kill_after_flush_(stop.id());

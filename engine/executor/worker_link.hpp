@@ -48,7 +48,7 @@ class WorkerLink {
   /// after `limit_ms`.
   std::optional<std::vector<std::string>> wait_peers(int64_t limit_ms);
 
-  bool stopping() const { return stopping_.load(std::memory_order_relaxed); }
+  bool stopping() const { return stopping_.load(std::memory_order_acquire); }
   /// Whether the newest stop asks to save and end, as that of a worker that drains does.
   bool is_drained() const { return is_drained_.load(std::memory_order_relaxed); }
   /// Sets the callback for the command to kill the attempt as soon as its checkpoints are written.

@@ -53,6 +53,8 @@ struct ForwardingVersion::ServerSockets {
   const pid_t executor;  // that has started the server
   const uint16_t port;
   std::deque<uint64_t> known;  // up to kKnownMax; empty: any
+  std::string refusal{};       // of the last look at the processes, which takes milliseconds,
+  Clock::time_point refused_until{};  // and which is not repeated before
 
   void add(uint64_t cookie) {
     if (cookie == 0) return;
@@ -70,14 +72,17 @@ struct ForwardingVersion::ServerSockets {
       return environment_error(
           fmt::format("the server of `{}` no longer listens at 127.0.0.1:{}", replica, port));
     if (std::ranges::count(known, (*found)->cookie) > 0) return {};
+    if (Clock::now() < refused_until) return environment_error(refusal);
     if (is_open_in_descendant(executor, **found)) {
       add((*found)->cookie);
       return {};
     }
-    return environment_error(
-        fmt::format("a process of user {} listens at 127.0.0.1:{}, the port of the server of `{}`: "
-                    "no request is sent there",
-                    (*found)->user, port, replica));
+    refused_until = Clock::now() + kDownTime;
+    refusal = fmt::format(
+        "a process of user {} listens at 127.0.0.1:{}, the port of the server of `{}`: "
+        "no request is sent there",
+        (*found)->user, port, replica);
+    return environment_error(refusal);
   }
 };
 

@@ -26,7 +26,12 @@ constexpr size_t kReadMax = 8 * 1024 * 1024;  // before others have their turn
 }  // namespace
 
 FrameSocket::FrameSocket(EventLoop& loop, int socket) : loop_(loop), socket_(loop.context()) {
-  socket_.assign(asio::local::stream_protocol(), socket);
+  boost::system::error_code failed;
+  socket_.assign(asio::local::stream_protocol(), socket, failed);
+  if (failed) {
+    ::close(socket);
+    throw boost::system::system_error(failed);
+  }
   boost::system::error_code ignored;  // accept4() has set it; Asio only takes note
   socket_.native_non_blocking(true, ignored);
 }
@@ -116,6 +121,7 @@ void FrameSocket::send(const FramePieces& pieces, int descriptor) {
   if (is_closed_) return;
   std::shared_ptr<const FileDescriptor> attached;
   int copy = descriptor < 0 ? -1 : ::fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+  if (descriptor >= 0 && copy < 0) return;  // the message would mean another one's
   if (copy >= 0) attached = std::make_shared<const FileDescriptor>(copy);
   for (const Bytes& piece : pieces) {
     if (piece->empty()) continue;

@@ -46,6 +46,7 @@ Result<Front::JoinRequest> join_request_of(const front::Join& join) {
       .options = {}};
   ServiceOptions& options = request.options;
   if (join.wraps_server()) {
+    if (spec.grpc_port >= 0) return invalid("a server that it wraps has no gRPC");
     auto server = parse_listen(join.server());
     if (!server || server->host != kServerHost || server->port == 0)
       return invalid("its server has no address such as 127.0.0.1:8080");

@@ -130,11 +130,16 @@ void WorkerGate::accept(tcp::socket socket) {
   boost::system::error_code error;
   tcp::endpoint peer = socket.remote_endpoint(error);
   if (error) return;
-  if (entries_.size() >= kPipesMax || handshakes() >= kHandshakesMax)
-    return reject(text_of(peer),
-                  fmt::format("{} connections are there, {} of which have not proven "
-                              "yet that they hold the secret",
-                              entries_.size(), handshakes()));
+  if (entries_.size() >= kPipesMax)
+    return reject(text_of(peer), fmt::format("{} connections are there", entries_.size()));
+  // A worker proves itself at once, so it finds a place whoever holds the others.
+  if (handshakes() >= kHandshakesMax) {
+    auto oldest = std::ranges::find_if(entries_, [](const Entry& each) { return !each.is_open; });
+    reject(text_of(peer), fmt::format("{} connections have not proven yet that they hold the "
+                                      "secret: the oldest one is closed",
+                                      kHandshakesMax));
+    end(oldest, "others wait for its place");
+  }
   auto entry = entries_.emplace(entries_.end());
   entry->pipe = std::make_shared<SealedPipe>(loop_, std::move(socket), options_);
   std::string address = text_of(peer);
@@ -209,6 +214,8 @@ Result<uint16_t> WorkerGate::forward(const std::shared_ptr<SealedPipe>& pipe, ui
   if (error)
     return environment_error(
         fmt::format("the front has no port for the server of a replica: {}", error.message()));
+  boost::system::error_code ignored;
+  if (entry->forward) entry->forward->acceptor.close(ignored);
   entry->forward = made;
   ask_for_server(made);
   return made->acceptor.local_endpoint().port();

@@ -200,12 +200,10 @@ Status RunSubmission::add(Prepared prepared, int32_t jobs, bool replaces) {
     recorder_.record(std::move(submitted), recorder_.turn_time());
     for (const auto& [name, value] : signals)
       recorder_.record_if_admitted(core::SignalReceived{id, name, value}, recorder_.turn_time());
+    // Attempts are numbered from 1 again, so folders of old ones must go before new ones may begin.
+    if (replaces) (void)remove_tree(state_dir_ + "/scratch/" + id);
   }};
-  inbox_.post_and_wait({std::move(submit), [&, this](bool is_committed) {
-                          // Attempts are numbered from 1 again, so folders of old ones must go.
-                          if (is_committed && is_admitted && replaces)
-                            (void)remove_tree(state_dir_ + "/scratch/" + id);
-                        }});
+  inbox_.post_and_wait({std::move(submit)});
   if (auto error = stop_.get()) return *error;
   if (!problem.empty()) return user_error(problem);
   if (!is_admitted) return internal_error("the engine refused the run");

@@ -41,7 +41,9 @@ BatchQueue::~BatchQueue() = default;
 void BatchQueue::set_limits(int64_t rows_max, Clock::duration wait) {
   rows_max_ = rows_max;
   wait_ = wait;
+  places_ = 0;
   for (auto& [key, bucket] : buckets_) {
+    for (const auto& [number, entry] : bucket->entries) places_ += places_of(*entry.request);
     bool is_alone = bucket->rows_full == 0;
     if (is_alone) continue;
     erase_age(*bucket);

@@ -43,7 +43,7 @@ class HttpResponder final : public InferResponder {
     return {};
   }
 
-  uint64_t response_bytes() const override { return response_.body.size(); }
+  uint64_t response_bytes() const override { return response_.body_bytes(); }
   void send() override { reply_.send(std::move(response_)); }
   void fail(int status, const std::string& message) override {
     bool is_busy = status == 429 || status == 503;

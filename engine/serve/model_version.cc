@@ -147,7 +147,8 @@ void ModelVersion::complete_step(uint32_t requests) {
   for (; begun < last; begun++) {
     auto pending = new_request(std::make_unique<NoResponder>(), std::nullopt);
     pending->request.inputs = options().warmup;
-    admit(std::move(pending));
+    // One that is refused would count as answered.
+    if (scheduler_.push(pending, Clock::now()) != RequestScheduler::Admission::admitted) return;
   }
 }
 
@@ -208,7 +209,7 @@ void ModelVersion::answer(PendingRequest& pending, const Status& encoded) {
 void ModelVersion::fail(PendingRequest& pending, const Error& error) {
   if (error.kind == ErrorKind::user) return reject(pending, 400, error.message);
   if (error.kind == ErrorKind::environment) return reject(pending, 503, error.message);
-  log(fmt::format("{} failed: {}", logged_name(pending), error.message));
+  log(fmt::format("{} failed: {}", logged_name(pending), to_line(error.message)));
   reject(pending, 500, error.message);
 }
 

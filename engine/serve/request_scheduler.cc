@@ -86,7 +86,7 @@ bool RequestScheduler::is_too_late(const PendingRequest& request, Clock::time_po
   int64_t replicas = 0;
   Clock::time_point next = Clock::time_point::max();  // when one of them is idle
   for (const auto& slot : slots_) {
-    if (slot->is_leaving && has_others) continue;
+    if (slot->is_replaced || (slot->is_leaving && has_others)) continue;
     replicas++;
     next = std::min(next, slot->batch ? std::max(now, slot->batch->began + *call) : now);
   }
@@ -259,9 +259,17 @@ bool RequestScheduler::finish(Replica& replica, uint64_t number, Result<Tensors>
   slot.batches++;
   call_times_.add(now - batch.began);
   size_t count = batch.requests.size();
+  std::vector<Tensors> parts;  // of the outputs, by request
   outcomes_.called(sum_of({batch.rows.begin(), batch.rows.begin() + static_cast<ptrdiff_t>(count)}),
                    now - batch.began);
   bool is_joined = count > 1;
+  if (outputs.ok() && batch.rows.size() > 1) {
+    auto split = split_rows(*outputs, batch.rows);
+    if (split.ok())
+      parts = std::move(*split);
+    else
+      outputs = split.error();
+  }
   if (is_joined && !outputs.ok()) {
     // Each runs again alone, so that one bad request does not fail the others.
     for (auto& request : batch.requests) {
@@ -282,11 +290,9 @@ bool RequestScheduler::finish(Replica& replica, uint64_t number, Result<Tensors>
     return true;
   }
   if (!outputs.ok()) return true;
-  auto split = split_rows(*outputs, batch.rows);
   for (size_t i = 0; i < count; i++) {
     if (batch.requests[i] == nullptr) continue;
-    Result<Tensors> of_one =
-        split.ok() ? Result<Tensors>(std::move((*split)[i])) : Result<Tensors>(split.error());
+    Result<Tensors> of_one = std::move(parts[i]);
     outcomes_.finished(*batch.requests[i], of_one);
   }
   return true;

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "engine/serve/oip_datatypes.hpp"
+#include "engine/value/utf8.hpp"
 
 namespace flow {
 
@@ -27,6 +28,7 @@ constexpr uint32_t kError = 3, kMessage = 4;                     // in BatchDone
 constexpr uint32_t kName = 1, kType = 2, kShape = 3, kData = 4;  // in Tensor
 constexpr uint32_t kOffset = 5, kSize = 6, kIsShared = 7;        // in Tensor
 constexpr uint64_t kAlignment = 64;                              // of a tensor in shared memory
+constexpr size_t kMessageMax = 8 * 1024;                         // bytes of an error's text
 constexpr uint64_t kServiceFailed = 1, kRequestWrong = 2;
 
 // ---- Writing
@@ -324,7 +326,8 @@ Result<TensorMessage> read_message(const Bytes& frame, std::string_view bytes,
     if (field.number == kTensors && field.has_bytes)
       FLOW_TRY(read_tensor(frame, memory, field.bytes, read.tensors));
     if (field.number == kError && !field.has_bytes) read.error = field.value;
-    if (field.number == kMessage && field.has_bytes) read.message = field.bytes;
+    if (field.number == kMessage && field.has_bytes)
+      read.message = cut_text(std::string(field.bytes.substr(0, 2 * kMessageMax)), kMessageMax);
   }
   return read;
 }

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <set>
+#include <utility>
 
 #include "engine/base/clock.hpp"
 #include "engine/base/log.hpp"
@@ -175,9 +177,12 @@ void LocalWorker::open_fronts(FrontGate gate) {
 
 void LocalWorker::hold_fronts(std::vector<HeldFront> fronts) {
   std::lock_guard lock(mutex_);
-  for (Front& front : fronts_) front.is_held = false;
+  std::set<std::string> held_before;
+  for (Front& front : fronts_)
+    if (std::exchange(front.is_held, false)) held_before.insert(front.folder);
   for (const HeldFront& held : fronts) {
     Front& front = front_in(held.folder);
+    if (!held_before.contains(held.folder)) front.gate_port = 0;  // it is reported again
     front.is_held = true;
     front.lease_ms = held.lease_ms;
   }

@@ -517,10 +517,11 @@ void check_target(const std::string&) {}
 DetachedProgram::DetachedProgram(const std::string&, const std::vector<std::string>&) {}
 DetachedProgram::~DetachedProgram() = default;
 std::optional<DetachedReport> DetachedProgram::next() { return std::nullopt; }
+class RotatedOutput {};
 std::unique_ptr<DetachedReporter> DetachedReporter::take() { return nullptr; }
 DetachedReporter::~DetachedReporter() = default;
 void DetachedReporter::send(const DetachedReport&) const {}
-void DetachedReporter::redirect(const std::string&) const {}
+void DetachedReporter::redirect(const std::string&) {}
 
 std::string broken_state_link(const std::string&) { return ""; }
 std::string unusable_state(const std::string&) { return ""; }

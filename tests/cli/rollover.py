@@ -198,6 +198,7 @@ class Rollover(RolloverPlace):
         self.until_status(2, "serving")
         self.until_answers(1, port)
         self.good("cancel", "prod")
+        self.until_status(2, "cancelled")
         self.assertEqual([run["status"] for run in self.versions()], ["succeeded", "failed", "cancelled"])
         self.start("deploy", "prod", "--name", "prod")
         self.until_status(3, "serving")

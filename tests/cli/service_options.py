@@ -160,10 +160,11 @@ class ServiceOptions(Place):
                 return error.code
         self.assertEqual([infer("x", [3, 2]), infer("x", [3, 3]), infer("z", [3, 2])], [200, 400, 400])
 
-    def test_replicas_do_not_scale_by_themselves_and_the_warm_up_request_has_the_inputs(self):
+    def test_replicas_scale_within_their_bounds_and_the_warm_up_request_has_the_inputs(self):
         self.script("port = 0, replicas = { min = 1, max = 8 }")
-        self.exits(2, self.plan(), "pipeline.lua:3: task `web`: the option `replicas` has the min 1 and the max 8",
-                   "write one number, `replicas = 8`")
+        self.exits(0, self.plan())
+        self.script("port = 0, replicas = { min = 3, max = 2 }")
+        self.exits(2, self.plan(), "pipeline.lua:3: task `web`: the option `replicas`")
         inputs = 'port = 0, inputs = { x = { "FP32", { -1, 2 } } }, warmup = { x = flow.zeros { 1, %d } }'
         self.script(inputs % 3)
         self.exits(2, self.flow("run", "."), "has the `warmup` tensor `x` of shape { 1, 3 }, but `inputs` declares { -1, 2 }")

@@ -90,7 +90,8 @@ TEST_CASE("a service has the traffic and the replicas that its front reports") {
       "\"requests\":7,\"errors\":1,\"requests_per_second\":3.5,\"p50_ms\":1.2,\"p99_ms\":9,"
       "\"queue_ms\":2.5,\"queued\":2,\"running\":1,\"service\":\"digits\",\"version\":\"r1\","
       "\"url\":\"http://"
-      "127.0.0.1:8080\",\"scaling\":null,\"replicas\":[{\"name\":\"digits\",\"status\":\"busy\","
+      "127.0.0.1:8080\",\"access_log\":null,\"scaling\":null,\"replicas\":[{\"name\":\"digits\","
+      "\"status\":\"busy\","
       "\"pid\":41,\"worker\":\"local\",\"gpus\":[\"GPU-a\",\"GPU-b\"]}]}\n");
 }
 
@@ -106,7 +107,8 @@ TEST_CASE("without an answer of the front a service has what the state knows") {
         "{\"name\":null,\"status\":\"running\",\"ready\":null,\"draining\":null,\"percent\":null,"
         "\"requests\":null,\"errors\":null,\"requests_per_second\":null,\"p50_ms\":null,"
         "\"p99_ms\":null,\"queue_ms\":null,\"queued\":null,\"running\":null,\"service\":\"digits\","
-        "\"version\":\"r1\",\"url\":null,\"scaling\":null,\"replicas\":[{\"name\":\"digits\","
+        "\"version\":\"r1\",\"url\":null,\"access_log\":null,\"scaling\":null,\"replicas\":[{"
+        "\"name\":\"digits\","
         "\"status\":\"starting\",\"pid\":null,\"worker\":\"local\",\"gpus\":[]}]}\n");
 }
 

@@ -15,6 +15,7 @@
 #include "engine/value/byte_elements.hpp"
 #include "engine/value/utf8.hpp"
 
+using Catch::Contains;
 using namespace flow;
 
 namespace {

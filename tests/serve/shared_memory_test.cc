@@ -162,7 +162,7 @@ TEST_CASE("memory for inputs is used by one batch, from its mapping until its re
 
 TEST_CASE("memory grows with the batches, up to three of a kind and the budget of the front") {
   SharingFront front;
-  const uint64_t all = front.budget.left;
+  const uint64_t all = *front.budget.left;
   CHECK_FALSE(front.memory->take_inputs(ReplicaMemory::kBytesMax + 1));
   CHECK(front.offers.empty());
   for (uint64_t size : {kMiB, 2 * kMiB, 3 * kMiB}) front.have_inputs(size);
@@ -172,13 +172,13 @@ TEST_CASE("memory grows with the batches, up to three of a kind and the budget o
   CHECK_FALSE(front.memory->take_inputs(9 * kMiB));
   REQUIRE(front.offers.size() == 4);
   CHECK(front.offers.back().replaces == 2);
-  CHECK(front.budget.left ==
+  CHECK(*front.budget.left ==
         all - front.offers[0].size - front.offers[2].size - front.offers[3].size);
   front.memory.reset();
-  CHECK(front.budget.left == all);
+  CHECK(*front.budget.left == all);
 
   SharingFront poor;
-  poor.budget.left = 3 * kMiB;
+  *poor.budget.left = 3 * kMiB;
   CHECK_FALSE(poor.memory->take_inputs(5 * kMiB));
   CHECK(poor.offers.empty());
   poor.have_inputs(kMiB);
@@ -230,10 +230,10 @@ TEST_CASE("memory of outputs comes back when nothing refers to the bytes, on any
   CHECK(front.offers[1].replaces == id);
   CHECK(*data == 0);
   CHECK(front.memory->outputs(id) == nullptr);
-  uint64_t left = front.budget.left;
+  uint64_t left = *front.budget.left;
   again = nullptr;
   front.run_jobs();
-  CHECK(front.budget.left == left + front.offers[0].size);
+  CHECK(*front.budget.left == left + front.offers[0].size);
   CHECK(front.given_back == std::vector<uint64_t>{id});
   Bytes last = front.memory->outputs(larger);
   front.memory.reset();

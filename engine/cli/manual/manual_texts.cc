@@ -232,6 +232,8 @@ const TermTexts& variable_texts() {
       {"FLOW_LINGER",
        "Of a run or of a task's `env`: how long flow waits for processes that a command left "
        "running (default: 5s)."},
+      {"FLOW_SHARED_TENSORS",
+       "Of a worker: `0` sends the tensors of services through sockets, and not in shared memory."},
       {"FLOW_COLLECTIVE_TIMEOUT",
        "Of a task's `env`: how long a rank waits in a collective (default: 10m)."},
       {"FLOW_WORKER_DIR",

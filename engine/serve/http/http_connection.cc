@@ -396,6 +396,10 @@ void HttpConnection::flush() {
   if (is_flushing_ || is_closed_) return;
   SendQueue::Outcome outcome = outgoing_.send(socket_.native_handle());
   unsent_ = outgoing_.bytes();
+  if (unsent_seen_ < unsent_ || unsent_seen_ - unsent_ >= kBytesPerSecondMin) {
+    unsent_seen_ = unsent_;
+    unsent_seen_at_ = ConnectionTable::Clock::now();
+  }
   switch (outcome) {
     case SendQueue::Outcome::failed:
       return close();
@@ -445,6 +449,10 @@ bool HttpConnection::reserve(uint64_t bytes) {
 
 bool HttpConnection::is_slow_sender(ConnectionTable::Clock::time_point now) const {
   return entry_.phase == Phase::body && body_seen_at_ + std::chrono::seconds(1) <= now;
+}
+
+bool HttpConnection::is_slow_reader(ConnectionTable::Clock::time_point now) const {
+  return entry_.phase == Phase::writing && unsent_seen_at_ + std::chrono::seconds(1) <= now;
 }
 
 bool HttpConnection::is_overdue(ConnectionTable::Clock::time_point now) const {

@@ -77,6 +77,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   bool is_overdue(ConnectionTable::Clock::time_point now) const;
   /// It sends a body, of which less than 64 KiB have arrived within the last second.
   bool is_slow_sender(ConnectionTable::Clock::time_point now) const;
+  /// It gets a response, of which less than 64 KiB were taken within the last second.
+  bool is_slow_reader(ConnectionTable::Clock::time_point now) const;
 
   /// The client sends no more, but it may still read.
   bool has_ended() const { return has_ended_; }
@@ -125,6 +127,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   HttpRequestReader reader_;
   std::unique_ptr<TlsSession> tls_;  // null without TLS
   std::array<char, kReadBytes> in_;
+  uint64_t unsent_seen_ = 0;  // of outgoing_, at unsent_seen_at_
+  ConnectionTable::Clock::time_point unsent_seen_at_;
   uint64_t body_seen_ = 0;  // bytes of a body that had arrived at body_seen_at_
   ConnectionTable::Clock::time_point body_seen_at_;
   std::string rest_;             // bytes of later requests; reading pauses while there are some

@@ -139,7 +139,8 @@ class ProxyExchange : public std::enable_shared_from_this<ProxyExchange> {
   void resume();
   void consume(std::string_view bytes);
   void begin_response();
-  void on_end(const std::string& reason);
+  /// `is_closed`: in the orderly way, which ends a response without a length.
+  void on_end(const std::string& reason, bool is_closed = false);
   void finish(bool is_clean);
   void fail(const std::string& error);
   void leave();
@@ -285,7 +286,8 @@ void ProxyExchange::read_some() {
     ssize_t got = ::recv(socket_->native_handle(), buffer.data(), buffer.size(), MSG_DONTWAIT);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
-    if (got <= 0) return on_end(got == 0 ? "it closed the connection" : std::strerror(errno));
+    if (got <= 0)
+      return on_end(got == 0 ? "it closed the connection" : std::strerror(errno), got == 0);
     int attempt = attempt_;
     consume({buffer.data(), static_cast<size_t>(got)});
     if (is_over_ || attempt != attempt_) return;
@@ -322,10 +324,10 @@ void ProxyExchange::begin_response() {
       {.status = head.status, .fields = forwarded_fields(head.fields), .length = head.length});
 }
 
-void ProxyExchange::on_end(const std::string& reason) {
-  reader_->end();
+void ProxyExchange::on_end(const std::string& reason, bool is_closed) {
+  if (is_closed) reader_->end();
   if (reader_->state() == UpstreamResponseReader::State::whole) return finish(false);
-  if (has_begun_) return fail(reader_->error());
+  if (has_begun_) return fail(is_closed ? reader_->error() : reason);
   bool repeats = is_kept_ && !reader_->has_begun() &&
                  (proxied_.is_repeatable || is_safe_method(proxied_.request.method));
   if (!repeats) return report(Kind::died, 0, reason);

@@ -280,7 +280,7 @@ void HttpServerImpl::evict_slow(HttpConnection& wanting, uint64_t bytes) {
     if (is_enough()) return;
   }
   for (const Connection& each : shared_.table.lapsed(Phase::writing, kSlowClient, now)) {
-    if (each.get() == &wanting) continue;
+    if (each.get() == &wanting || !each->is_slow_reader(now)) continue;
     each->close();
     if (is_enough()) return;
   }

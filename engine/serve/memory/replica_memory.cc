@@ -18,6 +18,17 @@ uint64_t size_for(uint64_t bytes, uint64_t bytes_max) {
   return std::min(size, bytes_max);
 }
 
+/// It takes its size from the budget until nothing refers to it any more.
+std::shared_ptr<SharedMemory> counted(std::unique_ptr<SharedMemory> memory,
+                                      const ReplicaMemory::Budget& budget) {
+  *budget.left -= memory->size();
+  return {memory.release(), [left = budget.left](SharedMemory* ended) {
+            const uint64_t size = ended->size();
+            delete ended;
+            *left += size;
+          }};
+}
+
 }  // namespace
 
 /// Outlives the memory, as outputs may.
@@ -54,7 +65,6 @@ ReplicaMemory::ReplicaMemory(Budget& budget, Callbacks callbacks)
 ReplicaMemory::~ReplicaMemory() {
   std::lock_guard lock(returns_->mutex);
   returns_->owner = nullptr;
-  for (const Segment& each : segments_) budget_.left += each.memory->size();
 }
 
 ReplicaMemory::Segment* ReplicaMemory::find(uint64_t id, bool is_for_outputs) {
@@ -97,7 +107,7 @@ void ReplicaMemory::grow(uint64_t bytes, bool is_for_outputs) {
   if (is_unavailable_ || (count >= kCountMax && smallest == nullptr)) return;
   uint64_t size = size_for(bytes, kBytesMax);
   uint64_t freed = smallest == nullptr || is_for_outputs ? 0 : smallest->memory->size();
-  if (size > budget_.left + freed) return;
+  if (size > *budget_.left + freed) return;
   auto created = SharedMemory::create(size);
   if (!created.ok()) {
     is_unavailable_ = true;
@@ -106,10 +116,9 @@ void ReplicaMemory::grow(uint64_t bytes, bool is_for_outputs) {
   Segment segment{.id = ++last_id_,
                   .is_for_outputs = is_for_outputs,
                   .replaces = smallest == nullptr ? 0 : smallest->id,
-                  .memory = std::shared_ptr<SharedMemory>(std::move(*created))};
+                  .memory = counted(std::move(*created), budget_)};
   // The replica may still write to memory for outputs, until it has mapped the new one.
   if (!is_for_outputs && segment.replaces != 0) remove(segment.replaces);
-  budget_.left -= size;
   segments_.push_back(segment);
   callbacks_.offer({.id = segment.id,
                     .is_for_outputs = is_for_outputs,
@@ -118,11 +127,7 @@ void ReplicaMemory::grow(uint64_t bytes, bool is_for_outputs) {
 }
 
 void ReplicaMemory::remove(uint64_t id) {
-  std::erase_if(segments_, [&](const Segment& each) {
-    if (each.id != id) return false;
-    budget_.left += each.memory->size();
-    return true;
-  });
+  std::erase_if(segments_, [&](const Segment& each) { return each.id == id; });
 }
 
 bool ReplicaMemory::set_mapped(uint64_t id) {

@@ -2,6 +2,7 @@
 // creates all of it, on demand: a batch for which none is free goes through the socket, and the
 // next one finds more. The replica is not trusted.
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -21,9 +22,10 @@ class ReplicaMemory {
   static constexpr size_t kCountMax = 3;             // of each kind
 
   /// Bytes that the memory of all replicas of a front may still take. Memory that outputs refer to
-  /// counts, also after it was replaced.
+  /// counts, also after it was replaced or its replica is gone.
   struct Budget {
-    uint64_t left = 512u << 20;
+    const std::shared_ptr<std::atomic<uint64_t>> left =
+        std::make_shared<std::atomic<uint64_t>>(512u << 20);
   };
   struct Offer {
     uint64_t id = 0;
