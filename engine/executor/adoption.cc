@@ -7,9 +7,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
+#include <deque>
 
 #include "engine/base/clock.hpp"
+#include "engine/base/descriptor_message.hpp"
 #include "engine/base/files.hpp"
 #include "engine/base/ids.hpp"
 #include "engine/base/unix_socket.hpp"
@@ -38,20 +39,17 @@ bool is_readable_by(int descriptor, int64_t until_us) {
 int receive_descriptor(int connection) {
   char byte = 0;
   iovec part{&byte, 1};
-  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))] = {};
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
-  message.msg_control = space;
-  message.msg_controllen = sizeof space;
+  DescriptorMessage control;
+  control.prepare(message);
   if (::recvmsg(connection, &message, MSG_CMSG_CLOEXEC) != 1) return -1;
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
-  bool ok = header != nullptr && header->cmsg_level == SOL_SOCKET &&
-            header->cmsg_type == SCM_RIGHTS && header->cmsg_len == CMSG_LEN(sizeof(int));
-  if (!ok) return -1;
-  int descriptor = -1;
-  std::memcpy(&descriptor, CMSG_DATA(header), sizeof descriptor);
-  return descriptor;
+  std::deque<int> descriptors;
+  DescriptorMessage::take(message, descriptors);
+  if (descriptors.empty()) return -1;
+  for (size_t i = 1; i < descriptors.size(); i++) ::close(descriptors[i]);
+  return descriptors.front();
 }
 
 void show_streams_at(int descriptor) {

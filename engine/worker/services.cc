@@ -6,12 +6,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <set>
 #include <utility>
 
 #include "engine/base/clock.hpp"
+#include "engine/base/descriptor_message.hpp"
 #include "engine/base/log.hpp"
 #include "engine/base/unix_socket.hpp"
 #include "engine/worker/leftovers.hpp"
@@ -29,17 +29,11 @@ constexpr int64_t kHealthyUs = 5'000'000;  // a front that ran so long is starte
 bool send_descriptor(int connection, int descriptor) {
   char byte = 0;
   iovec part{&byte, 1};
-  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))] = {};
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
-  message.msg_control = space;
-  message.msg_controllen = sizeof space;
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof(int));
-  std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
+  DescriptorMessage control;
+  control.attach(message, descriptor);
   return ::sendmsg(connection, &message, MSG_NOSIGNAL) == 1;
 }
 
