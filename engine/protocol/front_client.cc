@@ -44,6 +44,10 @@ std::string receive_all(int socket, char* to, size_t size, Deadline until) {
   });
 }
 
+Deadline answer_deadline() {
+  return std::chrono::steady_clock::now() + std::chrono::milliseconds(kFrontAnswerMs);
+}
+
 }  // namespace
 
 Result<FrontClient> FrontClient::connect(const std::string& folder) {
@@ -53,11 +57,7 @@ Result<FrontClient> FrontClient::connect(const std::string& folder) {
   if (peer_of(*socket) == 0) return client.no_answer("it belongs to another user");
   front::ToFront hello;
   hello.mutable_control();
-  std::string frame;
-  append_frame(frame, hello);
-  Deadline until = std::chrono::steady_clock::now() + std::chrono::milliseconds(kFrontAnswerMs);
-  std::string problem = send_all(*socket, frame, until);
-  if (!problem.empty()) return client.no_answer(problem);
+  FLOW_TRY(client.send(hello, answer_deadline()));
   return client;
 }
 
@@ -65,14 +65,20 @@ Error FrontClient::no_answer(const std::string& why) const {
   return environment_error(fmt::format("the front at `{}/front.sock`: {}", folder_, why));
 }
 
-Result<front::FromFront> FrontClient::ask(const front::ToFront& request) {
+Status FrontClient::send(const front::ToFront& message, Deadline until) {
   std::string frame;
-  append_frame(frame, request);
-  Deadline until = std::chrono::steady_clock::now() + std::chrono::milliseconds(kFrontAnswerMs);
+  append_frame(frame, message);
   std::string problem = send_all(socket_->number, frame, until);
   if (!problem.empty()) return no_answer(problem);
+  return {};
+}
+
+Result<front::FromFront> FrontClient::ask(const front::ToFront& request) {
+  Deadline until = answer_deadline();
+  FLOW_TRY(send(request, until));
   uint32_t size = 0;
-  problem = receive_all(socket_->number, reinterpret_cast<char*>(&size), sizeof size, until);
+  std::string problem =
+      receive_all(socket_->number, reinterpret_cast<char*>(&size), sizeof size, until);
   if (!problem.empty()) return no_answer(problem);
   if (size > kFrameMax) return no_answer("it sent a frame that is too long");
   std::string answer(size, '\0');
@@ -105,23 +111,14 @@ Status FrontClient::set_traffic(const front::Traffic& traffic) {
 Status FrontClient::open_gate(const front::Gate& gate) {
   front::ToFront message;
   *message.mutable_gate() = gate;
-  std::string frame;
-  append_frame(frame, message);
   constexpr std::chrono::milliseconds kSend{100};
-  std::string problem = send_all(socket_->number, frame, std::chrono::steady_clock::now() + kSend);
-  if (!problem.empty()) return no_answer(problem);
-  return {};
+  return send(message, std::chrono::steady_clock::now() + kSend);
 }
 
 Status FrontClient::forget(const std::string& version) {
   front::ToFront request;
   request.mutable_forget()->set_version(version);
-  std::string frame;
-  append_frame(frame, request);
-  Deadline until = std::chrono::steady_clock::now() + std::chrono::milliseconds(kFrontAnswerMs);
-  std::string problem = send_all(socket_->number, frame, until);
-  if (!problem.empty()) return no_answer(problem);
-  return {};
+  return send(request, answer_deadline());
 }
 
 Result<front::Status> front_status(const std::string& folder, const front::StatusRequest& request) {

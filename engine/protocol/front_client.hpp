@@ -32,6 +32,7 @@ class FrontClient {
  private:
   FrontClient(int descriptor, std::string folder)
       : socket_(std::make_unique<FileDescriptor>(descriptor)), folder_(std::move(folder)) {}
+  Status send(const front::ToFront& message, Deadline until);
   Result<front::FromFront> ask(const front::ToFront& request);
   Error no_answer(const std::string& why) const;
 
