@@ -172,6 +172,7 @@ void Transition::on(const Assigned& event) {
   u.requeues = 0;
   u.started = at_;
   u.assigned = at_;
+  begin_usage(r, unit);
   u.expected_us = expected_short_us(r, unit);
   bool runs_alone = is_suspect(u), was_alone = u.detail && u.detail->runs_alone;
   bool was_ready = u.detail && u.detail->was_ready;
@@ -208,11 +209,14 @@ void Transition::on(const AttemptRequeued& event) {
   if (!is_last) u.attempts--;
   u.requeues = is_last ? 0 : static_cast<uint16_t>(requeues + 1);
   if (r.ending && is_service(r, event.id.unit)) return end_service(r, event.id.unit);
+  Time ready = u.ready;  // it waits since then
   to_ready(r, event.id.unit);
+  u.ready = ready;
 }
 
 void Transition::on(const AttemptSucceeded& event) {
   Run& r = run(event.id.run);
+  note_usage(event.id, event.usage);
   UnitId unit = event.id.unit;
   bool service = is_service(r, unit);
   if (service && !r.ending && !is_winding_down(r)) {
@@ -236,6 +240,7 @@ void Transition::on(const AttemptSucceeded& event) {
 
 void Transition::on(const AttemptFailed& event) {
   Run& r = run(event.id.run);
+  note_usage(event.id, event.usage);
   UnitId unit = event.id.unit;
   Failure failure = cause_on_gpu(state_, r.units[unit], event.failure);
   Ending ending{worker_of_rank(r.units[unit], event.rank)};
@@ -251,6 +256,7 @@ void Transition::on(const AttemptFailed& event) {
 
 void Transition::on(const AttemptWaiting& event) {
   Run& r = run(event.id.run);
+  note_usage(event.id, event.usage);
   UnitId unit = event.id.unit;
   if (!end_attempt(r, unit)) return;
   Unit& u = r.units[unit];
@@ -273,6 +279,7 @@ void Transition::on(const AttemptWaiting& event) {
 
 void Transition::on(const AttemptStopped& event) {
   Run& r = run(event.id.run);
+  note_usage(event.id, event.usage);
   if (!end_attempt(r, event.id.unit)) return;
   if (r.ending && is_service(r, event.id.unit)) return end_service(r, event.id.unit);
   to_ready(r, event.id.unit);
@@ -376,6 +383,7 @@ void Transition::fail_attempt(Run& run, UnitId unit, const Failure& failure, con
 bool Transition::end_attempt(Run& run, UnitId unit, bool kills) {
   FLOW_CHECK(run.units[unit].phase == Phase::running);
   touch(run);
+  note_gpus_held(run, unit);
   leave(run, unit);
   if (resources_of(run, unit).is_gang()) end_ranks(run, unit, kills);
   bool is_stale = is_stale_gate(run, unit);

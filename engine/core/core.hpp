@@ -96,6 +96,7 @@ struct Unit {
   Digest key;
   Digest result;
   Time started = 0, finished = 0;
+  Time ready = 0;     // of a ready or running one: when it became ready
   Time assigned = 0;  // when its newest attempt was assigned
   std::shared_ptr<const struct UnitDetail>
       detail;  // data that few units have: failure, budgets, waits, URL. Units may share it
@@ -144,6 +145,22 @@ struct UnitDetail {
   bool is_resizing = false;  // it was asked to stop, so that it continues with more ranks
   uint32_t grew_from = 0;    // after such a resize: ranks of the previous attempt; else 0
   std::shared_ptr<const AttemptResources> computed;  // by resource functions, of its newest attempt
+};
+
+/// How long the parts of a unit's newest attempt took, in seconds. Below 0: unknown. Kept small,
+/// because most units of a large run have it.
+struct AttemptTimes {
+  float queue_s = -1;  // from ready to assigned
+  float stage_s = -1;
+  float commit_s = -1;
+  float cpu_s = -1;  // as AttemptUsage::cpu_us
+  bool operator==(const AttemptTimes&) const = default;
+};
+/// What a unit's newest attempt used, if that was measured or it held GPUs. Below 0: unknown.
+struct AttemptTotals {
+  int64_t peak_memory = -1, read_bytes = -1, written_bytes = -1;
+  double gpu_s = -1;  // GPUs that it held, times seconds
+  bool operator==(const AttemptTotals&) const = default;
 };
 
 /// Numbers of counted units (see is_counted) by status, as in a run's JSON.
@@ -239,6 +256,9 @@ struct Run {
   std::vector<DynamicCalls> dynamics;     // in the order in which their nodes were appended
   std::map<std::string, Digest> signals;  // the first signal of each name
   std::map<UnitId, std::string> tags;     // of instances that a function tagged at run time
+  std::string user;                       // as RunSubmitted's
+  std::vector<AttemptTimes> times;        // by unit; shorter if further units had no attempt
+  std::map<UnitId, AttemptTotals> totals;
   std::vector<uint32_t>
       durations_us;  // per definition: moving average of an attempt's duration; 0: unknown
   std::map<uint32_t, WorkerId>
@@ -414,6 +434,9 @@ inline bool is_ignored(const Unit& unit) {
 inline bool is_up(const Unit& unit) {
   return unit.phase == Phase::running && unit.detail && !unit.detail->url.empty();
 }
+/// What the unit's newest attempt used, as far as it is known.
+AttemptTimes times_of(const Run& run, UnitId unit);
+AttemptTotals totals_of(const Run& run, UnitId unit);
 /// The instances of an expanded map, or the replicas of a service, in order.
 const std::vector<UnitId>& instances_of(const Run& run, UnitId map_unit);
 /// Whether the unit's result is an input of another node or part of the run's result.

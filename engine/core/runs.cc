@@ -28,6 +28,7 @@ void Transition::on(const RunSubmitted& event) {
   r.jobs = event.jobs;
   r.fail_fast = event.fail_fast;
   r.fresh = event.fresh;
+  r.user = event.user;
   r.number = state_.next_run_number++;
   state_.run_numbers[r.number] = r.id;
   uint32_t nodes = static_cast<uint32_t>(r.plan->nodes.size());

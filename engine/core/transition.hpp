@@ -121,6 +121,10 @@ class Transition {
   void note_progress(const AttemptId& id);
   /// False: nothing waits for the unit, which is no part of the run any more.
   [[nodiscard]] bool end_attempt(Run& run, UnitId unit, bool kills = true);
+  // usage.cc
+  void begin_usage(Run& run, UnitId unit);
+  void note_usage(const AttemptId& id, const AttemptUsage& usage);
+  void note_gpus_held(Run& run, UnitId unit);
   void end_service(Run& run, UnitId unit);
   void wait_for_result(Run& run, UnitId unit);  // a resolved when, an expanded dynamic task
   bool check_unit_limit(Run& run, UnitId unit, size_t more);

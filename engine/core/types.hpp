@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "engine/core/attempt_usage.hpp"
 #include "engine/plan/plan.hpp"
 #include "engine/plan/worker_selector.hpp"
 #include "flow/gpu.hpp"
@@ -78,6 +79,7 @@ struct RunSubmitted {
   int32_t jobs = 0;                  // CPU slots this run may use; 0: all
   bool fail_fast = false;
   bool fresh = false;
+  std::string user{};  // who submitted it: a name of the operating system; "" if unknown
 };
 /// All inputs of a unit are available: its cache key, and its cache entry if there is one.
 struct InputsResolved {
@@ -163,12 +165,14 @@ struct AttemptSucceeded {
   Digest fragment_digest;
   int64_t duration_us = 0;  // measured by the worker
   bool waited = false;      // ctx:wait was called: the result depends on this run's signal
+  AttemptUsage usage{};
 };
 struct AttemptFailed {
   AttemptId id;
   Failure failure;
   uint32_t rank = 0;         // of a gang: the rank that failed first
   bool worker_died = false;  // the worker's process ended
+  AttemptUsage usage{};
 };
 /// The attempt ended at ctx:wait and released its slot. The unit continues after the signal or the
 /// deadline.
@@ -177,10 +181,12 @@ struct AttemptWaiting {
   std::string signal;
   std::string wait_name;
   Time deadline = 0;
+  AttemptUsage usage{};
 };
 /// The attempt ended on request with its state saved. It costs no retry.
 struct AttemptStopped {
   AttemptId id;
+  AttemptUsage usage{};
 };
 struct ServiceReady {
   AttemptId id;

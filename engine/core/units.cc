@@ -150,6 +150,7 @@ void Transition::to_ready(Run& run, UnitId unit) {
     return emit(ComputeResources{run.id, unit});
   }
   move(run, unit, Phase::ready, UnitStatus::ready);
+  run.units[unit].ready = at_;
   enqueue_ready(state_, run, unit);
   if (is_unschedulable(run, unit)) unschedulable_.emplace_back(run.id, unit);
 }

@@ -93,9 +93,12 @@ void GangSupervisor::note_rank_address(const core::AttemptId& id, uint32_t rank,
 // The first failure is the cause, whatever the ranks report after it. Other ranks know what a dead
 // rank did last; only all ranks together know which one holds them up.
 void GangSupervisor::note_failure(const core::AttemptId& id, uint32_t rank, core::Failure failure,
-                                  bool is_timeout, bool worker_died) {
+                                  bool is_timeout, bool worker_died,
+                                  const core::AttemptUsage& usage) {
   Gang* gang = find(id, rank);
-  if (gang == nullptr) return record_(core::AttemptFailed{id, std::move(failure), rank});
+  if (gang == nullptr)
+    return record_(core::AttemptFailed{id, std::move(failure), rank, false, usage});
+  if (rank == 0) gang->usage = usage;
   gang->has_rank0_ended = gang->has_rank0_ended || rank == 0;
   if (gang->failure) {
     if (rank == 0) record_(take_failure(*gang));
@@ -175,7 +178,7 @@ core::AttemptFailed GangSupervisor::take_failure(Gang& gang) {
         (hang.empty() ? fmt::format("rank {} of {}: ", *rank, gang.progress.size()) : hang + ". ") +
         failure.message;
   }
-  return {gang.id, std::move(failure), gang.failed_rank, gang.worker_died};
+  return {gang.id, std::move(failure), gang.failed_rank, gang.worker_died, gang.usage};
 }
 
 core::Time GangSupervisor::next_report_at() const {
@@ -205,14 +208,18 @@ void GangSupervisor::report_due_failure(const core::AttemptId& id) {
 
 void GangSupervisor::replace_by_first_failure(core::Event& event) {
   if (gangs_.empty()) return;
-  const core::AttemptId* id = nullptr;
-  if (const auto* failure = std::get_if<core::AttemptFailed>(&event)) id = &failure->id;
-  if (const auto* waiting = std::get_if<core::AttemptWaiting>(&event)) id = &waiting->id;
-  if (const auto* stopped = std::get_if<core::AttemptStopped>(&event)) id = &stopped->id;
-  if (id == nullptr) return;
-  auto gang = gangs_.find({id->run, id->unit});
-  bool has_failed = gang != gangs_.end() && gang->second.id == *id && gang->second.failure;
-  if (has_failed) event = take_failure(gang->second);
+  auto replace = [&](const auto& end) -> std::optional<core::AttemptFailed> {
+    auto gang = gangs_.find({end.id.run, end.id.unit});
+    bool has_failed = gang != gangs_.end() && gang->second.id == end.id && gang->second.failure;
+    if (!has_failed) return std::nullopt;
+    gang->second.usage = end.usage;
+    return take_failure(gang->second);
+  };
+  std::optional<core::AttemptFailed> first;
+  if (const auto* failure = std::get_if<core::AttemptFailed>(&event)) first = replace(*failure);
+  if (const auto* waiting = std::get_if<core::AttemptWaiting>(&event)) first = replace(*waiting);
+  if (const auto* stopped = std::get_if<core::AttemptStopped>(&event)) first = replace(*stopped);
+  if (first) event = std::move(*first);
 }
 
 std::vector<core::AttemptId> GangSupervisor::gangs_on(core::WorkerId worker) {

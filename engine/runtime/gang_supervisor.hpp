@@ -43,7 +43,8 @@ class GangSupervisor {
   /// A rank failed. The first failure ends the attempt, possibly after other ranks have had time to
   /// report its cause. The failure of an attempt with one rank is recorded at once.
   void note_failure(const core::AttemptId& id, uint32_t rank, core::Failure failure,
-                    bool is_timeout = false, bool worker_died = false);
+                    bool is_timeout = false, bool worker_died = false,
+                    const core::AttemptUsage& usage = {});
   /// A rank observed the end of another rank.
   void note_peer_failure(const core::AttemptId& id, uint32_t rank, const std::string& text);
   /// The collective call that a rank is in, encoded by encode_rank_progress.
@@ -87,6 +88,7 @@ class GangSupervisor {
     std::string peer_failure;                 // by the first rank that saw another one end
     std::optional<core::Failure> failure;     // the first one, until it is recorded
     uint32_t failed_rank = 0;                 // the rank of `failure`
+    core::AttemptUsage usage;                 // of rank 0, once it has failed
     std::set<uint32_t> ended_ranks;           // of ranks above 0
     bool worker_died = false;                 // with the failed rank
     core::Time report_at = 0;                 // when the failure is recorded at the latest

@@ -4,6 +4,7 @@
 #include <tuple>
 #include <utility>
 
+#include "engine/base/clock.hpp"
 #include "engine/runtime/data_locality.hpp"
 #include "engine/runtime/event_log.hpp"
 #include "engine/sched/sched.hpp"
@@ -32,6 +33,25 @@ std::vector<bool> superseded(const std::vector<core::Command>& effects, size_t f
   for (size_t i = 1; i < changes.size(); i++)
     found[changes[i - 1] - from] = unit_of(changes[i - 1]) == unit_of(changes[i]);
   return found;
+}
+
+/// Null for an event that is not the end of an attempt.
+core::AttemptUsage* usage_of(core::Event& event) {
+  if (auto* succeeded = std::get_if<core::AttemptSucceeded>(&event)) return &succeeded->usage;
+  if (auto* failed = std::get_if<core::AttemptFailed>(&event)) return &failed->usage;
+  if (auto* waiting = std::get_if<core::AttemptWaiting>(&event)) return &waiting->usage;
+  auto* stopped = std::get_if<core::AttemptStopped>(&event);
+  return stopped == nullptr ? nullptr : &stopped->usage;
+}
+
+/// Adds the time that the report took from its worker to this turn.
+void add_commit_time(const PostedEvent& posted, core::Time now, core::AttemptUsage& usage) {
+  constexpr int64_t kUsPerMs = 1000;
+  if (usage.commit_us < 0) return;
+  if (posted.received_us > 0)
+    usage.commit_us += std::max<int64_t>(0, monotonic_us() - posted.received_us);
+  if (posted.reported_at > 0)
+    usage.commit_us += std::max<int64_t>(0, now - posted.reported_at) * kUsPerMs;
 }
 
 }  // namespace
@@ -75,6 +95,7 @@ bool Turn::handle(PostedEvent& posted, core::Time now) {
   for (auto& [key, value] : posted.metadata)
     open_.batch.put(Family::kv, std::move(key), std::move(value));
   core::Time at = time_of(posted, now);
+  if (core::AttemptUsage* usage = usage_of(posted.event)) add_commit_time(posted, now, *usage);
   recorder_.record(std::move(posted.event), at);
   return true;
 }

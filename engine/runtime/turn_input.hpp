@@ -22,6 +22,7 @@ struct PostedEvent {
   core::AttemptId attempt{};   // if `reported_at` is set: the attempt that ended
   core::Time reported_at = 0;  // by this state's clock, if a worker reports the event late; else 0
   std::string reporter{};      // a worker of another machine whose report it is
+  int64_t received_us = 0;     // of the end of an attempt, as TaskFinished's
 };
 
 /// A step or a checkpoint that an attempt saved. Its row and its blobs are committed with the

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "engine/base/clock.hpp"
+
 namespace flow {
 
 namespace {
@@ -24,6 +26,7 @@ core::Event success_of(const core::AttemptId& id, TaskFinished& finished, NamedB
   event.id = id;
   event.duration_us = finished.duration_us;
   event.waited = finished.waited;
+  event.usage = finished.usage;
   if (!finished.fragment.empty()) {
     auto decoded = decode_fragment(finished.fragment);
     if (!decoded.ok()) {
@@ -31,7 +34,7 @@ core::Event success_of(const core::AttemptId& id, TaskFinished& finished, NamedB
       failure.cause = core::Cause::internal;
       failure.message =
           "the list of calls of a dynamic task is damaged: " + decoded.error().message;
-      return core::AttemptFailed{id, std::move(failure)};
+      return core::AttemptFailed{id, std::move(failure), 0, false, finished.usage};
     }
     event.fragment_digest = sha256(finished.fragment);
     event.fragment = std::make_shared<const PlanFragment>(std::move(*decoded));
@@ -91,12 +94,14 @@ TurnInput WorkerReports::input_of_end(const Report& report, TaskFinished& finish
 PostedEvent WorkerReports::event_of_end(const Report& report, TaskFinished& finished) const {
   PostedEvent posted;
   posted.blobs = std::move(finished.blobs);
+  posted.received_us = finished.received_us;
   switch (finished.outcome) {
     case TaskFinished::Outcome::succeeded:
       posted.event = success_of(report.id, finished, posted.blobs);
       break;
     case TaskFinished::Outcome::failed:
-      posted.event = core::AttemptFailed{report.id, std::move(finished.failure), report.rank};
+      posted.event = core::AttemptFailed{report.id, std::move(finished.failure), report.rank, false,
+                                         finished.usage};
       break;
     case TaskFinished::Outcome::waiting: {
       core::AttemptWaiting event;
@@ -106,11 +111,12 @@ PostedEvent WorkerReports::event_of_end(const Report& report, TaskFinished& fini
       core::Time now = clock_.now();
       core::Time began = report.at == 0 ? now : std::min(clock_.at_wall(report.at), now);
       event.deadline = finished.wait_timeout_ms < 0 ? 0 : began + finished.wait_timeout_ms;
+      event.usage = finished.usage;
       posted.event = std::move(event);
       break;
     }
     case TaskFinished::Outcome::stopped:
-      posted.event = core::AttemptStopped{report.id};
+      posted.event = core::AttemptStopped{report.id, finished.usage};
       break;
   }
   return posted;
@@ -119,14 +125,17 @@ PostedEvent WorkerReports::event_of_end(const Report& report, TaskFinished& fini
 // Rank 0 reports the result. The other ranks' ends matter if they fail or stop.
 TurnInput WorkerReports::input_of_rank_end(const Report& report, TaskFinished& finished) const {
   bool is_timeout = is_own_timeout(finished);
-  return {StateCallback{[this, id = report.id, rank = report.rank, outcome = finished.outcome,
-                         failure = std::move(finished.failure),
-                         is_timeout](Batch&, core::State&) mutable {
-    if (outcome == TaskFinished::Outcome::failed)
-      gangs_.note_failure(id, rank, std::move(failure), is_timeout);
-    if (outcome == TaskFinished::Outcome::stopped) gangs_.note_rank_stopped(id, rank);
-    if (rank > 0) gangs_.note_rank_end(id, rank);
-  }}};
+  return {
+      StateCallback{[this, id = report.id, rank = report.rank, outcome = finished.outcome,
+                     failure = std::move(finished.failure), usage = finished.usage,
+                     received_us = finished.received_us, is_timeout](Batch&, core::State&) mutable {
+        if (usage.commit_us >= 0 && received_us > 0)
+          usage.commit_us += monotonic_us() - received_us;
+        if (outcome == TaskFinished::Outcome::failed)
+          gangs_.note_failure(id, rank, std::move(failure), is_timeout, false, usage);
+        if (outcome == TaskFinished::Outcome::stopped) gangs_.note_rank_stopped(id, rank);
+        if (rank > 0) gangs_.note_rank_end(id, rank);
+      }}};
 }
 
 TurnInput WorkerReports::input_of_gang_report(Report report) const {

@@ -44,6 +44,7 @@ void put_event(const core::RunSubmitted& e, RecordWriter& writer, journal::Recor
   m.set_jobs(e.jobs);
   m.set_fail_fast(e.fail_fast);
   m.set_fresh(e.fresh);
+  m.set_user(e.user);
 }
 
 void put_event(const core::InputsResolved& e, RecordWriter& writer, journal::Record& record) {
@@ -152,6 +153,12 @@ void put_event(const core::AttemptRequeued& e, RecordWriter& writer, journal::Re
   put_attempt(e.id, writer, *record.mutable_attempt_requeued()->mutable_id());
 }
 
+/// Sets the field `usage` of the end of an attempt, if anything is known.
+template <typename End>
+void put_usage(const core::AttemptUsage& usage, End& end) {
+  if (usage != core::AttemptUsage{}) put_attempt_usage(usage, *end.mutable_usage());
+}
+
 void put_event(const core::AttemptSucceeded& e, RecordWriter& writer, journal::Record& record) {
   journal::AttemptSucceeded& m = *record.mutable_attempt_succeeded();
   put_attempt(e.id, writer, *m.mutable_id());
@@ -159,6 +166,7 @@ void put_event(const core::AttemptSucceeded& e, RecordWriter& writer, journal::R
   if (e.fragment) m.set_fragment_digest(bytes_of(e.fragment_digest));
   m.set_duration_us(e.duration_us);
   m.set_waited(e.waited);
+  put_usage(e.usage, m);
 }
 
 void put_event(const core::AttemptFailed& e, RecordWriter& writer, journal::Record& record) {
@@ -167,6 +175,7 @@ void put_event(const core::AttemptFailed& e, RecordWriter& writer, journal::Reco
   put_failure(e.failure, *m.mutable_failure());
   m.set_rank(e.rank);
   m.set_worker_died(e.worker_died);
+  put_usage(e.usage, m);
 }
 
 void put_event(const core::AttemptWaiting& e, RecordWriter& writer, journal::Record& record) {
@@ -175,10 +184,13 @@ void put_event(const core::AttemptWaiting& e, RecordWriter& writer, journal::Rec
   m.set_signal(e.signal);
   m.set_wait_name(e.wait_name);
   m.set_deadline(e.deadline);
+  put_usage(e.usage, m);
 }
 
 void put_event(const core::AttemptStopped& e, RecordWriter& writer, journal::Record& record) {
-  put_attempt(e.id, writer, *record.mutable_attempt_stopped()->mutable_id());
+  journal::AttemptStopped& m = *record.mutable_attempt_stopped();
+  put_attempt(e.id, writer, *m.mutable_id());
+  put_usage(e.usage, m);
 }
 
 void put_event(const core::ServiceReady& e, RecordWriter& writer, journal::Record& record) {
@@ -365,6 +377,12 @@ class RecordFields {
     return failure;
   }
 
+  core::AttemptUsage usage(const journal::AttemptUsage& m) {
+    core::AttemptUsage usage;
+    require(get_attempt_usage(m, usage), "usage", "has a negative number");
+    return usage;
+  }
+
   Digest digest(const std::string& bytes, const char* field) {
     Digest digest;
     require(!bytes.empty(), field, "is missing");
@@ -430,6 +448,7 @@ core::Event get_event(const journal::RunSubmitted& m, RecordFields& fields) {
   e.jobs = m.jobs();
   e.fail_fast = m.fail_fast();
   e.fresh = m.fresh();
+  e.user = m.user();
   e.plan = fields.plan(e.plan_digest);
   return e;
 }
@@ -517,20 +536,23 @@ core::Event get_event(const journal::AttemptSucceeded& m, RecordFields& fields) 
   e.result = fields.digest(m.result(), "result");
   e.duration_us = m.duration_us();
   e.waited = m.waited();
+  e.usage = fields.usage(m.usage());
   e.fragment = fields.fragment(m.fragment_digest(), e.fragment_digest);
   return e;
 }
 
 core::Event get_event(const journal::AttemptFailed& m, RecordFields& fields) {
-  return core::AttemptFailed{fields.attempt(m), fields.failure(m), m.rank(), m.worker_died()};
+  return core::AttemptFailed{fields.attempt(m), fields.failure(m), m.rank(), m.worker_died(),
+                             fields.usage(m.usage())};
 }
 
 core::Event get_event(const journal::AttemptWaiting& m, RecordFields& fields) {
-  return core::AttemptWaiting{fields.attempt(m), m.signal(), m.wait_name(), m.deadline()};
+  return core::AttemptWaiting{fields.attempt(m), m.signal(), m.wait_name(), m.deadline(),
+                              fields.usage(m.usage())};
 }
 
 core::Event get_event(const journal::AttemptStopped& m, RecordFields& fields) {
-  return core::AttemptStopped{fields.attempt(m)};
+  return core::AttemptStopped{fields.attempt(m), fields.usage(m.usage())};
 }
 
 core::Event get_event(const journal::ServiceReady& m, RecordFields& fields) {

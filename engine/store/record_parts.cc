@@ -129,6 +129,63 @@ bool get_resources(const journal::AttemptResources& m, core::AttemptResources& c
 
 namespace {
 
+/// Reads a field that is absent if it is unknown.
+template <typename Number>
+bool get_known(bool has_it, Number value, Number& known) {
+  if (has_it) known = value;
+  return !has_it || value >= 0;
+}
+
+}  // namespace
+
+void put_attempt_usage(const core::AttemptUsage& usage, journal::AttemptUsage& m) {
+  if (usage.peak_memory >= 0) m.set_peak_memory(usage.peak_memory);
+  if (usage.cpu_us >= 0) m.set_cpu_us(usage.cpu_us);
+  if (usage.read_bytes >= 0) m.set_read_bytes(usage.read_bytes);
+  if (usage.written_bytes >= 0) m.set_written_bytes(usage.written_bytes);
+  if (usage.stage_us >= 0) m.set_stage_us(usage.stage_us);
+  if (usage.commit_us >= 0) m.set_commit_us(usage.commit_us);
+}
+
+bool get_attempt_usage(const journal::AttemptUsage& m, core::AttemptUsage& usage) {
+  return get_known<int64_t>(m.has_peak_memory(), m.peak_memory(), usage.peak_memory) &&
+         get_known<int64_t>(m.has_cpu_us(), m.cpu_us(), usage.cpu_us) &&
+         get_known<int64_t>(m.has_read_bytes(), m.read_bytes(), usage.read_bytes) &&
+         get_known<int64_t>(m.has_written_bytes(), m.written_bytes(), usage.written_bytes) &&
+         get_known<int64_t>(m.has_stage_us(), m.stage_us(), usage.stage_us) &&
+         get_known<int64_t>(m.has_commit_us(), m.commit_us(), usage.commit_us);
+}
+
+void put_totals(const core::AttemptTotals& totals, journal::Totals& m) {
+  if (totals.peak_memory >= 0) m.set_peak_memory(totals.peak_memory);
+  if (totals.read_bytes >= 0) m.set_read_bytes(totals.read_bytes);
+  if (totals.written_bytes >= 0) m.set_written_bytes(totals.written_bytes);
+  if (totals.gpu_s >= 0) m.set_gpu_s(totals.gpu_s);
+}
+
+bool get_totals(const journal::Totals& m, core::AttemptTotals& totals) {
+  return get_known<int64_t>(m.has_peak_memory(), m.peak_memory(), totals.peak_memory) &&
+         get_known<int64_t>(m.has_read_bytes(), m.read_bytes(), totals.read_bytes) &&
+         get_known<int64_t>(m.has_written_bytes(), m.written_bytes(), totals.written_bytes) &&
+         get_known(m.has_gpu_s(), m.gpu_s(), totals.gpu_s);
+}
+
+void put_times(const core::AttemptTimes& times, journal::Unit& m) {
+  if (times.queue_s >= 0) m.set_queue_s(times.queue_s);
+  if (times.stage_s >= 0) m.set_stage_s(times.stage_s);
+  if (times.commit_s >= 0) m.set_commit_s(times.commit_s);
+  if (times.cpu_s >= 0) m.set_cpu_s(times.cpu_s);
+}
+
+bool get_times(const journal::Unit& m, core::AttemptTimes& times) {
+  return get_known(m.has_queue_s(), m.queue_s(), times.queue_s) &&
+         get_known(m.has_stage_s(), m.stage_s(), times.stage_s) &&
+         get_known(m.has_commit_s(), m.commit_s(), times.commit_s) &&
+         get_known(m.has_cpu_s(), m.cpu_s(), times.cpu_s);
+}
+
+namespace {
+
 std::string negative(const char* field, int64_t number) {
   return number < 0 ? fmt::format("`{}` is negative: {}", field, number) : "";
 }

@@ -30,6 +30,14 @@ bool get_quantities(const google::protobuf::RepeatedPtrField<journal::ResourceQu
 void put_resources(const core::AttemptResources& computed, journal::AttemptResources& m);
 bool get_resources(const journal::AttemptResources& m, core::AttemptResources& computed);
 
+void put_attempt_usage(const core::AttemptUsage& usage, journal::AttemptUsage& m);
+bool get_attempt_usage(const journal::AttemptUsage& m, core::AttemptUsage& usage);
+/// Of a unit; `unit` itself is not theirs.
+void put_totals(const core::AttemptTotals& totals, journal::Totals& m);
+bool get_totals(const journal::Totals& m, core::AttemptTotals& totals);
+void put_times(const core::AttemptTimes& times, journal::Unit& m);
+bool get_times(const journal::Unit& m, core::AttemptTimes& times);
+
 /// The reason why no flow could have admitted a decoded event in any state: a negative amount, a
 /// worker beyond the limit, an empty name. "" or "`jobs` is negative".
 std::string event_problem(const core::Event& event);

@@ -77,6 +77,7 @@ void put_unit(const core::Unit& u, journal::Unit& m) {
   m.set_started(u.started);
   m.set_finished(u.finished);
   if (u.phase == core::Phase::running) m.set_assigned(u.assigned);
+  if (u.phase == core::Phase::ready || u.phase == core::Phase::running) m.set_ready(u.ready);
 }
 
 bool get_unit(const journal::Unit& m, core::Unit& u) {
@@ -107,6 +108,7 @@ bool get_unit(const journal::Unit& m, core::Unit& u) {
   u.started = m.started();
   u.finished = m.finished();
   u.assigned = m.assigned();
+  u.ready = m.ready();
   return true;
 }
 
@@ -208,7 +210,7 @@ bool get_detail(const journal::UnitDetail& m, core::UnitDetail& e) {
   return get_ranks(m.others(), e.others) && e.share.cpus_milli >= 0 && e.share.memory_bytes >= 0;
 }
 
-constexpr size_t kUnitBytes = 112;  // about, of a unit that ended
+constexpr size_t kUnitBytes = 136;  // about, of a unit that ended
 
 void put_rollover(const core::Rollover& rollover, journal::Rollover& m) {
   m.set_previous(rollover.previous);
@@ -269,6 +271,12 @@ void put_run(const core::Run& r, journal::Run& m) {
   m.set_cancelling(r.cancelling);
   m.set_ending(r.ending);
   m.set_gathering(r.gathering);
+  m.set_user(r.user);
+  for (const auto& [unit, totals] : r.totals) {
+    journal::Totals& each = *m.add_totals();
+    each.set_unit(unit);
+    put_totals(totals, each);
+  }
   if (r.rollover != core::Rollover{}) put_rollover(r.rollover, *m.mutable_rollover());
 }
 
@@ -285,7 +293,7 @@ class RunWriter {
         put_detail(*unit.detail, *rest_.add_details());
     }
     std::string header;
-    for (const core::Unit& unit : run.units) {
+    for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
       header.clear();
       content_bytes_ += encode(unit, header);
       content_bytes_ += header.size();
@@ -303,7 +311,7 @@ class RunWriter {
   template <typename Flush>
   void write(std::string& out, Flush&& flush) {
     out += header_;
-    for (const core::Unit& unit : run_.units) {
+    for (core::UnitId unit = 0; unit < run_.units.size(); unit++) {
       encode(unit, out);
       unit_.AppendToString(&out);
       flush();
@@ -314,9 +322,11 @@ class RunWriter {
 
  private:
   /// Makes `unit_`, appends its tag and its length to `out`, and returns that length.
-  size_t encode(const core::Unit& unit, std::string& out) {
+  size_t encode(core::UnitId id, std::string& out) {
+    const core::Unit& unit = run_.units[id];
     unit_.Clear();
     put_unit(unit, unit_);
+    if (id < run_.times.size()) put_times(run_.times[id], unit_);
     if (unit.detail) unit_.set_detail(details_.at(unit.detail.get()));
     size_t length = unit_.ByteSizeLong();
     append_tag(journal::Run::kUnitsFieldNumber, out);
@@ -424,6 +434,11 @@ std::string get_run(const journal::Run& m, core::Run& r, const FindPlan& plan,
       return "a damaged unit";
     if (u.detail() != 0) r.units[i].detail = details[u.detail() - 1];
     if (!fits(r.units[i], *nodes[u.node()])) return "a damaged unit";
+    core::AttemptTimes times;
+    if (!get_times(u, times)) return "a unit with a negative time";
+    if (times == core::AttemptTimes{}) continue;
+    r.times.resize(i + 1);
+    r.times[i] = times;
   }
   if (!fits(r, nodes)) return "units that are not those of its nodes";
   for (const journal::Signal& s : m.signals()) {
@@ -440,6 +455,12 @@ std::string get_run(const journal::Run& m, core::Run& r, const FindPlan& plan,
     bool is_sound = tagged.unit() < static_cast<uint32_t>(m.units_size());
     if (!is_sound || !r.tags.try_emplace(tagged.unit(), tagged.tag()).second)
       return "a tag of a unit that is not there, or twice";
+  }
+  r.user = m.user();
+  for (const journal::Totals& each : m.totals()) {
+    bool is_sound = each.unit() < static_cast<uint32_t>(m.units_size());
+    if (!is_sound || !get_totals(each, r.totals[each.unit()]))
+      return "totals of a unit that is not there, or negative ones";
   }
   r.has_result = !m.result().empty();
   if (r.has_result && !Digest::from_bytes(m.result(), r.result)) return "a damaged result digest";

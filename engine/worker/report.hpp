@@ -69,6 +69,10 @@ struct TaskFinished {
   int64_t wait_timeout_ms = -1;   // for `waiting`; below 0: none
   int64_t duration_us = 0;
   int32_t pid = 0;
+  core::AttemptUsage usage{};
+  /// By this machine's monotonic clock, if it came from an executor of this machine; 0: unknown.
+  /// The time from here to the record of the event is added to `usage.commit_us`.
+  int64_t received_us = 0;
 };
 
 /// The rank has not begun and returns to the ready queue.

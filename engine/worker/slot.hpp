@@ -35,7 +35,10 @@ struct AssignedAttempt {
   bool has_late_result = false;  // its result came after the deadline and is rejected
   bool stopped = false;          // asked to end by the head
   int64_t ended_us = 0;          // run time when it was asked to end; 0 while it runs
-  int64_t memory_peak = 0;
+  int64_t memory_peak = 0;       // as far as it was looked at
+  // CPU time that the executor had used when the worker first looked at a long attempt; -1: not
+  // yet. It gives the CPU time of an attempt that is killed.
+  int64_t cpu_us_before = -1;
   bool over_memory = false;  // beyond its limit, or killed by the kernel for lack of memory
   std::list<std::string> errors_tail;  // its last lines on stderr
   LogBound log_bound;                  // limits what it and its programs print to their streams
@@ -88,6 +91,9 @@ RankId rank_id(const wire::AttemptName& name);
 bool to_report(wire::FromExecutor& message, Report& report);
 /// Converts a report to the message that an executor would have sent; TaskRequeued as one attempt.
 void fill_report(Report report, wire::FromExecutor& message);
+void put_usage(const core::AttemptUsage& usage, wire::Usage& to);
+/// Negative numbers are unknown.
+core::AttemptUsage usage_of(const wire::Usage& from);
 /// Adds the rank to the failure of a gang's attempt.
 core::Failure of_rank(const AttemptOrder& order, core::Failure failure);
 /// The failure of an attempt whose executor ended.

@@ -227,10 +227,34 @@ bool read_finished(wire::Finished& from, TaskFinished& finished) {
   finished.wait_name = from.wait_name();
   finished.wait_timeout_ms = from.wait_timeout_ms();
   finished.duration_us = from.duration_us();
+  if (from.has_usage()) finished.usage = usage_of(from.usage());
   return true;
 }
 
 }  // namespace
+
+void put_usage(const core::AttemptUsage& usage, wire::Usage& to) {
+  if (usage.peak_memory >= 0) to.set_peak_memory(usage.peak_memory);
+  if (usage.cpu_us >= 0) to.set_cpu_us(usage.cpu_us);
+  if (usage.read_bytes >= 0) to.set_read_bytes(usage.read_bytes);
+  if (usage.written_bytes >= 0) to.set_written_bytes(usage.written_bytes);
+  if (usage.stage_us >= 0) to.set_stage_us(usage.stage_us);
+  if (usage.commit_us >= 0) to.set_commit_us(usage.commit_us);
+}
+
+core::AttemptUsage usage_of(const wire::Usage& from) {
+  auto known = [](bool has_it, int64_t number) {
+    return has_it && number >= 0 ? number : int64_t{-1};
+  };
+  core::AttemptUsage usage;
+  usage.peak_memory = known(from.has_peak_memory(), from.peak_memory());
+  usage.cpu_us = known(from.has_cpu_us(), from.cpu_us());
+  usage.read_bytes = known(from.has_read_bytes(), from.read_bytes());
+  usage.written_bytes = known(from.has_written_bytes(), from.written_bytes());
+  usage.stage_us = known(from.has_stage_us(), from.stage_us());
+  usage.commit_us = known(from.has_commit_us(), from.commit_us());
+  return usage;
+}
 
 bool to_report(wire::FromExecutor& message, Report& report) {
   auto set_rank = [&](const wire::AttemptName& name) {
@@ -356,6 +380,7 @@ struct ReportWriter {
     finished.set_wait_name(std::move(end.wait_name));
     finished.set_wait_timeout_ms(end.wait_timeout_ms);
     finished.set_duration_us(end.duration_us);
+    if (end.usage != core::AttemptUsage{}) put_usage(end.usage, *finished.mutable_usage());
   }
   void operator()(TaskRequeued&) { *message.mutable_requeued()->add_ids() = std::move(name); }
   void operator()(ServiceReported& service) {

@@ -126,6 +126,30 @@ TEST_CASE("a failure that needs no other rank's report is posted, others go to t
   CHECK(reports.recorded.size() == 2);  // an attempt with one rank fails at once
 }
 
+TEST_CASE("every end of an attempt has what it used") {
+  Reports reports;
+  const core::AttemptUsage used{1, 2, 3, 4, 5, 6};
+  auto input = [&](TaskFinished::Outcome outcome, core::Cause cause = core::Cause::none) {
+    TaskFinished finished = ended(outcome);
+    finished.failure.cause = cause;
+    finished.usage = used;
+    finished.received_us = 77;
+    return reports.input_of(finished);
+  };
+  TurnInput succeeded = input(TaskFinished::Outcome::succeeded);
+  CHECK(event_of<core::AttemptSucceeded>(succeeded).usage == used);
+  CHECK(std::get<PostedEvent>(succeeded.what).received_us == 77);
+  TurnInput failed = input(TaskFinished::Outcome::failed, core::Cause::exit_code);
+  CHECK(event_of<core::AttemptFailed>(failed).usage == used);
+  CHECK(event_of<core::AttemptWaiting>(input(TaskFinished::Outcome::waiting)).usage == used);
+  CHECK(event_of<core::AttemptStopped>(input(TaskFinished::Outcome::stopped)).usage == used);
+  reports.run(input(TaskFinished::Outcome::failed, core::Cause::signal));  // by the supervisor
+  REQUIRE(reports.recorded.size() == 1);
+  const auto& killed = std::get<core::AttemptFailed>(reports.recorded[0]);
+  CHECK(killed.usage.peak_memory == 1);
+  CHECK(killed.usage.commit_us > 6);  // since its report was received
+}
+
 TEST_CASE("the deadline of a wait counts from its report") {
   Reports reports;
   TaskFinished finished = ended(TaskFinished::Outcome::waiting);

@@ -112,6 +112,25 @@ std::vector<core::Record> of_scaling(const Sources& sources) {
           {3, 1002, core::GateAnswered{"run-1", 1, false, "`check` returned false"}}};
 }
 
+std::vector<core::Record> of_usage(const Sources& sources) {
+  core::AttemptId id{"run-1", 1, 2, 3 << 16};
+  core::AttemptUsage all{int64_t{200} << 20, 1'250'000, 4096, 0, 30, 7'000'000'000};
+  core::AttemptUsage some;
+  some.stage_us = 0;
+  core::RunSubmitted submitted{"run-1", "", sources.digest, sources.plan};
+  submitted.user = "ada";
+  core::AttemptSucceeded succeeded{id, sha256("result"), nullptr, {}};
+  succeeded.usage = all;
+  core::AttemptFailed failed{id, {core::Cause::signal, "it died", "", 9}};
+  failed.usage = some;
+  return {{1, 1000, submitted},
+          {2, 1001, succeeded},
+          {3, 1002, failed},
+          {4, 1003, core::AttemptWaiting{id, "signal", "wait#2", 99, all}},
+          {5, 1004, core::AttemptStopped{id, all}},
+          {6, 1005, core::AttemptStopped{id}}};
+}
+
 std::vector<core::Record> of_restarted_services() {
   return {{1, 1000, core::EngineStarted{5, 2000, 4096, {}, true, true}}};
 }
@@ -821,7 +840,49 @@ TEST_CASE("bytes of version 20, with scaled replicas and gates, replay and are w
   CHECK(answered.step == 1);
   CHECK(!answered.passes);
   CHECK(answered.why == "`check` returned false");
-  CHECK(hex(encode_records(of_scaling(sources))) == pinned("journal-20"));
+  CHECK(content(hex(encode_records(of_scaling(sources)))) == content(pinned("journal-20")));
+}
+
+TEST_CASE("bytes of version 21, with what attempts used, replay and are written unchanged") {
+  Sources sources;
+  std::vector<core::Record> expected = of_usage(sources);
+  std::vector<core::Record> back = replayed("21", expected, sources);
+  CHECK(std::get<core::RunSubmitted>(back.at(0).event).user == "ada");
+  const auto& succeeded = std::get<core::AttemptSucceeded>(back.at(1).event);
+  CHECK(succeeded.usage == std::get<core::AttemptSucceeded>(expected[1].event).usage);
+  const auto& failed = std::get<core::AttemptFailed>(back.at(2).event);
+  CHECK(failed.usage.stage_us == 0);  // known, unlike the others
+  CHECK(failed.usage.cpu_us == -1);
+  CHECK(std::get<core::AttemptWaiting>(back.at(3).event).usage == succeeded.usage);
+  CHECK(std::get<core::AttemptStopped>(back.at(4).event).usage == succeeded.usage);
+  CHECK(std::get<core::AttemptStopped>(back.at(5).event).usage == core::AttemptUsage{});
+  CHECK(hex(encode_records(expected)) == pinned("journal-21"));
+}
+
+TEST_CASE(
+    "a snapshot contains what attempts used and who submitted, and negative numbers are rejected") {
+  Sources sources;
+  core::State live;
+  std::vector<core::Command> dropped;
+  std::vector<core::Record> records = one_of_each(sources);
+  for (size_t i = 0; i < 2; i++) core::apply(live, records[i], dropped);
+  core::Run& run = live.runs.begin()->second;
+  run.user = "ada";
+  run.times = {{0.25F, 0, -1, 1e-6F}, {}};
+  run.totals[1] = {int64_t{1} << 40, 0, -1, 2.5};
+  run.units[0].ready = 1000;
+  auto restored = decode_snapshot(encode_snapshot(live), sources.find_plan, sources.find_fragment);
+  if (!restored.ok()) FAIL(restored.error().message);
+  const core::Run& back = restored->runs.begin()->second;
+  CHECK(back.user == "ada");
+  CHECK(core::times_of(back, 0) == run.times[0]);
+  CHECK(core::times_of(back, 1) == core::AttemptTimes{});
+  CHECK(back.totals == run.totals);
+  CHECK(encode_snapshot(*restored) == encode_snapshot(live));
+  run.totals[2] = {};
+  restored = decode_snapshot(encode_snapshot(live), sources.find_plan, sources.find_fragment);
+  REQUIRE_FALSE(restored.ok());
+  CHECK_THAT(restored.error().message, Catch::Contains("totals of a unit that is not there"));
 }
 
 TEST_CASE("a snapshot contains the rollover of a run, and a damaged one is rejected") {

@@ -72,6 +72,10 @@ class Random {
     auto cause = static_cast<core::Cause>(below(static_cast<uint64_t>(core::kCauseLast) + 1));
     return {cause, text_or_none(), text_or_none(), static_cast<int32_t>(u32())};
   }
+  core::AttemptUsage usage() {
+    auto known = [&] { return flag() ? amount() : int64_t{-1}; };
+    return {known(), known(), known(), known(), known(), known()};
+  }
   std::vector<std::string> uuids() {
     return list(below(4), [&](size_t) { return text_or_none(); });
   }
@@ -113,7 +117,7 @@ core::InputsResolved resolved(Random& r) {
 core::GateCalled gate_called(Random& r) { return {r.run(), r.u32(), any_fragment({}), r.digest()}; }
 
 core::AttemptSucceeded succeeded(Random& r) {
-  core::AttemptSucceeded e{r.attempt(), r.digest(), nullptr, {}, r.i64(), r.flag()};
+  core::AttemptSucceeded e{r.attempt(), r.digest(), nullptr, {}, r.i64(), r.flag(), r.usage()};
   if (r.flag()) e.fragment_digest = r.digest(), e.fragment = any_fragment({});
   return e;
 }
@@ -136,7 +140,7 @@ std::vector<core::Event> random_events(Random& r) {
   return {
       core::EngineStarted{r.u64(), r.milli(), r.amount(), r.quantities(), r.flag(), r.flag()},
       core::RunSubmitted{r.run(), r.text_or_none(), r.digest(), any_plan({}), r.milli(), r.flag(),
-                         r.flag()},
+                         r.flag(), r.text_or_none()},
       resolved(r),
       core::InputsFailed{r.run(), r.u32(), r.failure()},
       core::MapExpanded{r.run(), r.u32(), r.u32(), r.uuids()},
@@ -145,9 +149,9 @@ std::vector<core::Event> random_events(Random& r) {
       core::Assigned{r.attempt(), r.uuids(), r.worker(), r.ranks(), {r.milli(), r.amount()}},
       core::AttemptRequeued{r.attempt()},
       succeeded(r),
-      core::AttemptFailed{r.attempt(), r.failure(), r.u32(), r.flag()},
-      core::AttemptWaiting{r.attempt(), r.text(), r.text(), r.i64()},
-      core::AttemptStopped{r.attempt()},
+      core::AttemptFailed{r.attempt(), r.failure(), r.u32(), r.flag(), r.usage()},
+      core::AttemptWaiting{r.attempt(), r.text(), r.text(), r.i64(), r.usage()},
+      core::AttemptStopped{r.attempt(), r.usage()},
       core::ServiceReady{r.attempt(), r.text()},
       core::StepSaved{r.attempt(), r.text(), r.digest()},
       core::CheckpointSaved{r.attempt(), r.digest()},
@@ -188,7 +192,7 @@ auto fields(const core::EngineStarted& e) {
                     e.restarts_services);
 }
 auto fields(const core::RunSubmitted& e) {
-  return std::tuple(e.run, e.name, e.plan_digest, e.plan, e.jobs, e.fail_fast, e.fresh);
+  return std::tuple(e.run, e.name, e.plan_digest, e.plan, e.jobs, e.fail_fast, e.fresh, e.user);
 }
 auto fields(const core::InputsResolved& e) {
   return std::tuple(e.run, e.unit, e.key, e.hit, e.result, e.fragment, e.fragment_digest);
@@ -209,15 +213,21 @@ auto fields(const core::ValueGathered& e) { return std::tuple(e.run, e.unit, e.r
 auto fields(const core::Assigned& e) {
   return std::tuple(e.id, e.gpus, e.worker, e.others, e.share.cpus_milli, e.share.memory_bytes);
 }
+auto fields(const core::AttemptUsage& e) {
+  return std::tuple(e.peak_memory, e.cpu_us, e.read_bytes, e.written_bytes, e.stage_us,
+                    e.commit_us);
+}
 auto fields(const core::AttemptSucceeded& e) {
-  return std::tuple(e.id, e.result, e.fragment, e.fragment_digest, e.duration_us, e.waited);
+  return std::tuple(e.id, e.result, e.fragment, e.fragment_digest, e.duration_us, e.waited,
+                    fields(e.usage));
 }
 auto fields(const core::AttemptFailed& e) {
-  return std::tuple(e.id, fields(e.failure), e.rank, e.worker_died);
+  return std::tuple(e.id, fields(e.failure), e.rank, e.worker_died, fields(e.usage));
 }
 auto fields(const core::AttemptWaiting& e) {
-  return std::tuple(e.id, e.signal, e.wait_name, e.deadline);
+  return std::tuple(e.id, e.signal, e.wait_name, e.deadline, fields(e.usage));
 }
+auto fields(const core::AttemptStopped& e) { return std::tuple(e.id, fields(e.usage)); }
 auto fields(const core::ServiceReady& e) { return std::tuple(e.id, e.url); }
 auto fields(const core::StepSaved& e) { return std::tuple(e.id, e.name, e.value); }
 auto fields(const core::CheckpointSaved& e) { return std::tuple(e.id, e.value); }
@@ -353,6 +363,13 @@ TEST_CASE("a damaged record is rejected with its sequence number and its field")
       {12, attempt, "(AttemptSucceeded) is damaged: `result` is missing"},
       {13, attempt, "(AttemptFailed) is damaged: `failure` is missing"},
       {13, field(2, failure), "`id` is missing"},
+      {12, attempt + field(2, digest) + field(6, field(1, minus_one)),
+       "(AttemptSucceeded) is damaged: `usage` has a negative number"},
+      {13, attempt + field(2, failure) + field(5, field(2, minus_one)), "`usage` has a negative"},
+      {14, attempt + field(2, "s") + field(3, "w") + field(5, field(5, minus_one)),
+       "(AttemptWaiting) is damaged: `usage` has a negative number"},
+      {15, attempt + field(2, field(6, minus_one)),
+       "(AttemptStopped) is damaged: `usage` has a negative number"},
       {14, attempt + field(3, "w"), "(AttemptWaiting) is damaged: `signal` is missing"},
       {14, attempt + field(2, "s"), "`wait_name` is missing"},
       {16, attempt, "(ServiceReady) is damaged: `url` is missing"},
@@ -409,7 +426,7 @@ TEST_CASE("a batch without a schema is rejected, and the table ends with the new
   auto back = decode_records(bytes, any_plan, any_fragment);
   REQUIRE_FALSE(back.ok());
   CHECK(back.error().message == "a batch of the journal has no schema");
-  CHECK(kJournalSchema == 20);
+  CHECK(kJournalSchema == 21);
   CHECK_FALSE(check_schema(kJournalSchema + 1, "journal").ok());
   CHECK(check_schema(kJournalSchema, "journal").ok());
   CHECK(check_schema(1, "journal").ok());

@@ -1,0 +1,116 @@
+// What the newest attempt of a unit used.
+#include <catch2/catch.hpp>
+
+#include "engine/core/core.hpp"
+
+using namespace flow;
+using namespace flow::core;
+
+namespace {
+
+constexpr AttemptUsage kUsed{int64_t{200} << 20, 1'500'000, 4096, 0, 250'000, 500'000};
+
+class Engine {
+ public:
+  explicit Engine(int32_t gpus_milli = 0) {
+    feed(1, EngineStarted{1, 1000, 0});
+    if (gpus_milli > 0) feed(1, GpusFound{{{0, "GPU-a", "A", "", 80, -1, false}}, 0});
+    auto plan = std::make_shared<Plan>();
+    plan->defs.resize(1);
+    plan->defs[0].name = "t";
+    plan->defs[0].resources.gpus_milli = gpus_milli;
+    plan->defs[0].retry.max = 1;
+    plan->defs[0].retry.backoff_ms = 1000;
+    plan->nodes.resize(1);
+    plan->nodes[0].name = "t";
+    RunSubmitted submitted;
+    submitted.run = "r";
+    submitted.plan = std::move(plan);
+    submitted.user = "ada";
+    feed(500, submitted);
+    resolve(1000);
+  }
+  void resolve(Time at) {
+    InputsResolved resolved;
+    resolved.run = "r";
+    resolved.key = sha256("key");
+    feed(at, resolved);
+  }
+  void feed(Time at, Event event) {
+    REQUIRE(admit(state, event));
+    std::vector<Command> out;
+    apply(state, {state.sequence + 1, at, std::move(event)}, out);
+    REQUIRE(check_invariants(state) == "");
+  }
+  AttemptId assign(Time at, std::vector<std::string> gpus = {}) {
+    AttemptId id = next_attempt(state, run(), 0);
+    feed(at, Assigned{id, std::move(gpus)});
+    return id;
+  }
+  void succeed(Time at, const AttemptId& id) {
+    AttemptSucceeded succeeded{id, sha256("result"), nullptr, {}};
+    succeeded.usage = kUsed;
+    feed(at, succeeded);
+  }
+  const Run& run() const { return state.runs.at("r"); }
+  AttemptTimes times() const { return times_of(run(), 0); }
+  AttemptTotals totals() const { return totals_of(run(), 0); }
+  State state;
+};
+
+}  // namespace
+
+TEST_CASE("an attempt that ended has its times, its totals and no GPU-seconds") {
+  Engine engine;
+  CHECK(engine.run().user == "ada");
+  CHECK(engine.times() == AttemptTimes{});
+  CHECK(engine.totals() == AttemptTotals{});
+  AttemptId id = engine.assign(1250);
+  CHECK(engine.times() == AttemptTimes{0.25F, -1, -1, -1});
+  CHECK(engine.totals() == AttemptTotals{});
+  engine.succeed(3000, id);
+  CHECK(engine.times() == AttemptTimes{0.25F, 0.25F, 0.5F, 1.5F});
+  CHECK(engine.totals() == AttemptTotals{kUsed.peak_memory, 4096, 0, 0});
+}
+
+TEST_CASE("an attempt that is retried begins anew, and its queue from the end of the backoff") {
+  Engine engine;
+  AttemptFailed failed{engine.assign(1000), {Cause::user_error, "no", "", 0}};
+  failed.usage = kUsed;
+  engine.feed(2000, failed);
+  CHECK(engine.times().cpu_s == 1.5F);
+  CHECK(engine.totals().peak_memory == kUsed.peak_memory);
+  engine.feed(5000, TimerFired{"r", 0, engine.run().units[0].timer_serial});
+  AttemptId second = engine.assign(5500);
+  CHECK(engine.times() == AttemptTimes{0.5F, -1, -1, -1});
+  CHECK(engine.totals() == AttemptTotals{});
+  engine.feed(6000, AttemptStopped{second});
+  CHECK(engine.times() == AttemptTimes{0.5F, -1, -1, -1});
+  CHECK(engine.totals() == AttemptTotals{-1, -1, -1, 0});
+}
+
+TEST_CASE("an attempt that is requeued waits since it was ready first") {
+  Engine engine;
+  engine.feed(1500, AttemptRequeued{engine.assign(1250)});
+  engine.assign(2000);
+  CHECK(engine.times().queue_s == 1.0F);
+}
+
+TEST_CASE("GPU-seconds count from the assignment to the end") {
+  Engine engine(500);
+  AttemptId id = engine.assign(1000, {"GPU-a"});
+  CHECK(engine.totals().gpu_s == -1);
+  engine.succeed(5000, id);
+  CHECK(engine.totals().gpu_s == 2.0);  // half a GPU
+}
+
+TEST_CASE("a cached task has no figures") {
+  Engine engine;
+  AttemptFailed failed{engine.assign(1000), {Cause::user_error, "no", "", 0}};
+  failed.usage = kUsed;
+  engine.feed(2000, failed);
+  Run copy = engine.run();
+  copy.units[0].cached = true;
+  CHECK(times_of(copy, 0) == AttemptTimes{});
+  CHECK(totals_of(copy, 0) == AttemptTotals{});
+}
