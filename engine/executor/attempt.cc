@@ -45,14 +45,16 @@ std::string checkpoint_folder(const wire::Start& start) {
 
 }  // namespace
 
-Attempt::Attempt(WorkerLink& link, BlobFiles& blobs, Checkpoints& checkpoints, wire::Start& start,
-                 std::string state_dir)
+Attempt::Attempt(WorkerLink& link, BlobFiles& blobs, Checkpoints& checkpoints, UsageMeter& meter,
+                 wire::Start& start, std::string state_dir)
     : link_(link),
       blobs_(blobs),
       checkpoints_(checkpoints),
       start_(start),
       state_dir_(std::move(state_dir)),
       environment_(link.environment(start.id().run())),
+      meter_(meter),
+      ordered_us_(monotonic_us()),
       secrets_({start.hide().begin(), start.hide().end()},
                {state_dir_, start.dir(), start.id().run()}) {
   process_environment().begin(environment_, own_environment());
@@ -81,7 +83,23 @@ void Attempt::begin_checkpoints() {
 
 Attempt::~Attempt() { process_environment().reset(); }
 
-void Attempt::begin() { began_us_ = monotonic_us(); }
+void Attempt::begin() {
+  began_us_ = monotonic_us();
+  begin_function();
+}
+
+void Attempt::begin_function() {
+  int64_t now_us = monotonic_us();
+  stage_us_ = now_us - ordered_us_ - waited_us_;
+  meter_.begin(now_us);
+}
+
+void Attempt::end_function(std::optional<int64_t> program_peak) {
+  if (ended_us_ != 0 || stage_us_ < 0) return;
+  ended_us_ = monotonic_us();
+  usage_ = meter_.end(ended_us_);
+  if (program_peak) usage_.peak_memory = *program_peak;
+}
 
 void Attempt::adopt(const wire::Start& order) {
   *start_.mutable_id() = order.id();
@@ -108,7 +126,9 @@ void Attempt::wait_durable() {
   if (std::exchange(is_durable_, true)) return;
   int64_t before = monotonic_us();
   link_.wait_released();
-  began_us_ += monotonic_us() - before;
+  int64_t waited_us = monotonic_us() - before;
+  began_us_ += waited_us;
+  waited_us_ += waited_us;
 }
 
 void Attempt::hide(const std::vector<std::string>& secrets) {
@@ -361,8 +381,23 @@ wire::Finished& Attempt::report(uint32_t outcome) {
   wire::Finished& finished = *message_.mutable_finished();
   *finished.mutable_id() = start_.id();
   finished.set_outcome(outcome);
-  finished.set_duration_us(monotonic_us() - began_us_);
+  int64_t now_us = monotonic_us();
+  finished.set_duration_us(now_us - began_us_);
+  put_usage(now_us, finished);
   return finished;
+}
+
+void Attempt::put_usage(int64_t now_us, wire::Finished& finished) {
+  end_function();
+  wire::Usage& usage = *finished.mutable_usage();
+  // An attempt that failed before its function began has only staged.
+  usage.set_stage_us(stage_us_ >= 0 ? stage_us_ : now_us - ordered_us_ - waited_us_);
+  if (ended_us_ == 0) return;
+  usage.set_commit_us(std::max<int64_t>(0, now_us - ended_us_));
+  if (usage_.cpu_us >= 0) usage.set_cpu_us(usage_.cpu_us);
+  if (usage_.peak_memory >= 0) usage.set_peak_memory(usage_.peak_memory);
+  if (usage_.read_bytes >= 0) usage.set_read_bytes(usage_.read_bytes);
+  if (usage_.written_bytes >= 0) usage.set_written_bytes(usage_.written_bytes);
 }
 
 std::string Attempt::too_large(const char* verb, size_t size) const {

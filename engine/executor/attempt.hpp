@@ -11,6 +11,7 @@
 #include "engine/executor/blob_files.hpp"
 #include "engine/executor/checkpoints.hpp"
 #include "engine/executor/processes.hpp"
+#include "engine/executor/usage_meter.hpp"
 #include "engine/executor/worker_link.hpp"
 #include "flow/tags.hpp"
 #include "lua/state/script.hpp"
@@ -19,13 +20,20 @@ namespace flow {
 
 class Attempt final : public AttemptHost {
  public:
-  Attempt(WorkerLink& link, BlobFiles& blobs, Checkpoints& checkpoints, wire::Start& start,
-          std::string state_dir);
+  /// The others outlive it.
+  Attempt(WorkerLink& link, BlobFiles& blobs, Checkpoints& checkpoints, UsageMeter& meter,
+          wire::Start& start, std::string state_dir);
   ~Attempt() override;
   Attempt(const Attempt&) = delete;
   Attempt& operator=(const Attempt&) = delete;
-  /// Starts the attempt's clock.
+  /// Starts the attempt's clock. Its function begins now, or later with begin_function.
   void begin();
+  /// Its inputs and its environment are there.
+  void begin_function();
+  /// Its function or its command has ended; what follows is the commit of its result. The report
+  /// does this if nothing did. `program_peak` is the peak memory of the command, -1 if unknown; an
+  /// attempt without a command has the peak of this process.
+  void end_function(std::optional<int64_t> program_peak = std::nullopt);
   /// Continues as the attempt of this order, of the same task instance: its reports name that one
   /// from now on. The scratch folder stays.
   void adopt(const wire::Start& order);
@@ -143,6 +151,7 @@ class Attempt final : public AttemptHost {
   std::string too_large(const char* verb, size_t size) const;
   std::string nested_too_deep() const;
   wire::Finished& report(uint32_t outcome);
+  void put_usage(int64_t now_us, wire::Finished& finished);
   void send_log(const LogBound::Entry& entry);
 
   /// The folder in which inputs are staged, at N/NAME.
@@ -174,7 +183,13 @@ class Attempt final : public AttemptHost {
   std::string state_dir_;
   const std::shared_ptr<const std::map<std::string, std::string>> environment_;  // of its run
   wire::FromExecutor message_;
+  UsageMeter& meter_;
+  const int64_t ordered_us_;
   int64_t began_us_ = 0;
+  int64_t waited_us_ = 0;  // for the commit that makes its start durable
+  int64_t stage_us_ = -1;  // -1: it has not begun
+  int64_t ended_us_ = 0;   // its function; 0: not yet
+  core::AttemptUsage usage_;
   LogBound log_bound_;
   int64_t last_progress_us_ = 0;
   Secrets secrets_;

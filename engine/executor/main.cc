@@ -153,13 +153,14 @@ bool leave_gang(Attempt& attempt, Gang* gang, AttemptOutcome& outcome) {
 }
 
 void run_attempt(WorkerLink& link, Scripts& scripts, BlobFiles& blobs, Checkpoints& checkpoints,
-                 const SlotFile& slot, const std::string& state_dir, wire::Start& start) {
+                 UsageMeter& meter, const SlotFile& slot, const std::string& state_dir,
+                 wire::Start& start) {
   blobs.clear();
   for (const wire::Blob& blob : start.blobs()) {
     Digest digest;
     if (Digest::from_bytes(blob.digest(), digest)) blobs.add_received(digest, blob.data());
   }
-  Attempt attempt(link, blobs, checkpoints, start, state_dir);
+  Attempt attempt(link, blobs, checkpoints, meter, start, state_dir);
   Value args = decoded(start.args());
   auto kind = static_cast<TaskKind>(start.kind());
   if (start.memory_bytes() > 0 && !wait_for_cgroup()) {  // the limit is set on the group
@@ -196,10 +197,9 @@ void run_attempt(WorkerLink& link, Scripts& scripts, BlobFiles& blobs, Checkpoin
   } else {
     AttemptOutcome outcome = (*vm)->run(request, attempt);
     if (outcome.lost_gpu) exit_after_gpu_loss(link, outcome);
-    if (outcome.reached_outside) {
-      kill_children();
-      wait_until_read();
-    }
+    if (outcome.reached_outside) kill_children();
+    attempt.end_function();
+    if (outcome.reached_outside) wait_until_read();
     Status inputs = attempt.check_inputs();
     bool ended = outcome.kind == AttemptOutcome::Kind::succeeded ||
                  outcome.kind == AttemptOutcome::Kind::failed;
@@ -233,6 +233,7 @@ int serve_attempts(const std::string& state_dir, const std::string& cgroup) {
   BlobFiles blobs(state_dir);
   SlotFile slot(state_dir);
   Checkpoints checkpoints(state_dir);
+  UsageMeter meter;
   link.set_on_kill_after_flush([&](const wire::AttemptName& id) {
     checkpoints.when_idle([&link, id] {
       wire::FromExecutor message;
@@ -245,7 +246,7 @@ int serve_attempts(const std::string& state_dir, const std::string& cgroup) {
   link.send(is_up, true);
   while (true) {
     wire::Start start = link.next();
-    run_attempt(link, scripts, blobs, checkpoints, slot, state_dir, start);
+    run_attempt(link, scripts, blobs, checkpoints, meter, slot, state_dir, start);
   }
 }
 

@@ -154,6 +154,7 @@ void run_shell(Attempt& attempt, const SlotFile& slot, const Value& args, Gang* 
   if (!environment.ok()) return fail_environment(attempt, environment.error(), again);
   AttemptContainer container(attempt, *environment);
 
+  attempt.begin_function();
   auto child = start(attempt, slot, *command, *environment, container, gang);
   if (!child.ok()) return attempt.fail(cause_of(child.error()), child.error().message + again, "");
   WorkerLink& link = attempt.link();
@@ -161,6 +162,7 @@ void run_shell(Attempt& attempt, const SlotFile& slot, const Value& args, Gang* 
   if (link.terminated()) ::kill(-child->pid, SIGTERM);
   CommandOutput out(attempt, 1), err(attempt, 2);
   CommandEnd end = RunningCommand(link, *child, out, err).follow(dir, command->linger_ms);
+  attempt.end_function(end.peak_memory);
   end.status = shell_status(*child, end.status);
   slot.clear();
   container.end(end.status);

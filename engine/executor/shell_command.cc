@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -392,10 +393,15 @@ CommandEnd RunningCommand::follow(const std::string& dir, int64_t linger_ms) {
   }
   CommandEnd end;
   link_.set_group(0);  // its number may be reused once it has been waited for
-  while (::waitpid(child_.pid, &end.status, 0) < 0) {
-    if (errno == EINTR) continue;
+  constexpr int64_t kKib = 1024;
+  rusage used{};
+  pid_t waited;
+  do waited = ::wait4(child_.pid, &end.status, 0, &used);
+  while (waited < 0 && errno == EINTR);
+  if (waited < 0) {
     end.status = SIGKILL;  // the link kills this process, and has killed and reaped the command
-    break;
+  } else {
+    end.peak_memory = used.ru_maxrss * kKib;
   }
   constexpr int kPauseMsMax = 50;
   // A failed command has no outputs to wait for, only filters of its output streams.

@@ -44,6 +44,7 @@ struct CommandEnd {
   int status = 0;                     // of its first process, as waitpid gives it
   std::vector<Descendant> leftovers;  // processes that were killed afterwards
   bool was_stopped = false;           // processes were left, and the attempt was asked to stop
+  int64_t peak_memory = -1;           // of the largest of its processes, in bytes; -1: unknown
 };
 
 /// A command's first process, its output, and the processes that outlive it.

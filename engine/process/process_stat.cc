@@ -13,7 +13,8 @@ namespace flow {
 
 // The second field is the program's name in parentheses, which may hold spaces and parentheses.
 std::optional<ProcessStat> parse_process_stat(std::string_view line) {
-  constexpr int kState = 3, kParent = 4, kGroup = 5, kStart = 22, kResident = 24;
+  constexpr int kState = 3, kParent = 4, kGroup = 5, kUserTime = 14, kChildrenSystemTime = 17,
+                kStart = 22, kResident = 24;
   size_t name_end = line.rfind(')');
   if (name_end == std::string_view::npos) return std::nullopt;
   line.remove_prefix(name_end + 1);
@@ -29,6 +30,9 @@ std::optional<ProcessStat> parse_process_stat(std::string_view line) {
     if (number == kState && !field.empty()) stat.state = field[0];
     if (number == kParent) read(stat.parent);
     if (number == kGroup) read(stat.group);
+    uint64_t ticks = 0;  // user and system time of the process, then of its children
+    if (number >= kUserTime && number <= kChildrenSystemTime) read(ticks);
+    stat.cpu_ticks += ticks;
     if (number == kStart) read(stat.start_ticks);
     if (number == kResident) read(stat.resident_pages);
   }

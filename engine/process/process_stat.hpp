@@ -13,6 +13,7 @@ namespace flow {
 struct ProcessStat {
   char state = 0;  // 'Z': ended, but not yet waited for
   pid_t parent = 0, group = 0;
+  uint64_t cpu_ticks = 0;    // of it and the children that it waited for
   uint64_t start_ticks = 0;  // after the boot
   int64_t resident_pages = 0;
 };

@@ -1,5 +1,6 @@
 // Ends attempts and executors, and handles their ends.
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -22,6 +23,7 @@ constexpr int64_t kProgramsExecutorBytes = 4 << 20;  // memory of the executor w
 constexpr int64_t kRuntimeBytes = 256 << 20;         // memory of a container's runtime
 constexpr int64_t kLuaExecutorBytes = 16 << 20;      // memory beyond what Lua's own limit counts,
 constexpr int64_t kLuaPart = 16;                     // plus this fraction of the limit
+constexpr int64_t kWatchedUs = 50'000;        // the CPU time before a longer attempt is noted
 constexpr int64_t kTerminatedUs = 2'000'000;  // from SIGTERM to SIGKILL of an interrupted attempt
 
 /// A runtime limits the memory of its container, and its own memory is not the task's.
@@ -123,13 +125,13 @@ void LocalWorker::end_all() {
   slots_.clear();
 }
 
-int LocalWorker::reap(Slot& slot) {
+int LocalWorker::reap(Slot& slot, rusage* used) {
   ::kill(-slot.process.pid, SIGKILL);
   int status = 0;
   if (slot.is_adopted) {
     await_end(slot.process.pidfd);
   } else {
-    while (::waitpid(slot.process.pid, &status, 0) < 0 && errno == EINTR) {
+    while (::wait4(slot.process.pid, &status, 0, used) < 0 && errno == EINTR) {
     }
   }
   // An executor that exited normally has cleaned up after itself.
@@ -148,7 +150,8 @@ void LocalWorker::retire_slot(Slot& slot) {
   bool had_memory = !has_new_oom_kill(slot);
   if (!slot.queue.empty() && slot.cgroup.has_memory() && !slot.is_outside_cgroup)
     slot.queue.front().memory_peak = slot.cgroup.peak_bytes();
-  int status = reap(slot);
+  rusage used{};
+  int status = reap(slot, &used);
   end_errors(slot);
   if (!slot.queue.empty()) {
     AssignedAttempt& front = slot.queue.front();
@@ -163,12 +166,13 @@ void LocalWorker::retire_slot(Slot& slot) {
   bool by_itself = (slot.ending_since_us == 0 && !slot.is_unanswered) || slot.broken;
   if (!slot.queue.empty() && (by_itself || was_ended(slot.queue.front()))) {
     const AssignedAttempt& front = slot.queue.front();
+    core::AttemptUsage usage = usage_of_killed(front, used);
     if (front.stopped) {
-      report_end(front.order.rank_id(), TaskFinished::Outcome::stopped, {});
+      report_end(front.order.rank_id(), TaskFinished::Outcome::stopped, {}, usage);
     } else {
       core::Failure failure = death_of(slot, front, status);
       report_end(front.order.rank_id(), TaskFinished::Outcome::failed,
-                 front.timed_out ? failure : of_rank(front.order, failure));
+                 front.timed_out ? failure : of_rank(front.order, failure), usage);
     }
     slot.queue.pop_front();
   }
@@ -187,6 +191,7 @@ void LocalWorker::tick() {
   int64_t now = monotonic_us();
   bool check_memory = now - memory_checked_us_ >= kMemoryCheckUs;
   if (check_memory) memory_checked_us_ = now;
+  sample_memory(now);
   for (Slot& slot : slots_) {
     if (slot.ending_since_us > 0) {
       if (now - slot.ending_since_us > kEndGraceUs) ::kill(-slot.process.pid, SIGKILL);
@@ -195,6 +200,8 @@ void LocalWorker::tick() {
     if (slot.queue.empty()) continue;
     if (drain_by_us_ > 0) drain_slot(slot);
     AssignedAttempt& front = slot.queue.front();
+    if (front.cpu_us_before < 0 && front.runs_longer_than(kWatchedUs, now))
+      front.cpu_us_before = cpu_us(slot.process.pid);
     int64_t timeout_us = front.order.timeout_ms * 1000;
     if (timeout_us > 0 && !front.timed_out && front.runs_longer_than(timeout_us, now)) {
       front.timed_out = true;

@@ -16,6 +16,7 @@ namespace flow {
 namespace {
 
 constexpr int kTickMs = 20;
+constexpr int kSampleMs = 1'000;
 constexpr int kEventsMax = 64;
 constexpr size_t kOwnOrdersMax = 4;  // orders that the submitting thread may send itself
 
@@ -189,8 +190,9 @@ void LocalWorker::loop() {
   while (true) {
     is_blocked_ = !needs_tick();
     int64_t spin_us = is_spinning() ? kSpinUs : 0;
+    int idle_ms = slots_.empty() ? -1 : kSampleMs;  // long attempts are looked at
     lock.unlock();
-    int count = wait(events, spin_us, is_blocked_ ? -1 : kTickMs);
+    int count = wait(events, spin_us, is_blocked_ ? idle_ms : kTickMs);
     lock.lock();
     is_blocked_ = false;
     if (quit_) break;

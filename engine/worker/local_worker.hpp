@@ -3,6 +3,7 @@
 // lock.
 #pragma once
 #include <sys/epoll.h>
+#include <sys/resource.h>
 
 #include <deque>
 #include <list>
@@ -117,7 +118,8 @@ class LocalWorker final : public Worker {
   void log_error(const AssignedAttempt& front, LogBound::Entry entry);
   /// Counts the cost of log lines until they are acknowledged.
   void add_report(Report report);
-  void report_end(const RankId& id, TaskFinished::Outcome outcome, core::Failure failure);
+  void report_end(const RankId& id, TaskFinished::Outcome outcome, core::Failure failure,
+                  const core::AttemptUsage& usage = {});
 
   // the end of an executor:
   /// Kills the attempt's program. The executor sees its connection closed, kills the program's
@@ -125,12 +127,18 @@ class LocalWorker final : public Worker {
   void kill_slot(Slot& slot);
   void end_all();
   /// Reaps the executor and kills what it left behind. Returns the wait status.
-  int reap(Slot& slot);
+  /// `used` may be null; it stays as it is for an executor that is not a child.
+  int reap(Slot& slot, rusage* used = nullptr);
   /// The process is gone: its running attempt ended with it, the others never started.
   void retire_slot(Slot& slot);
 
   // time and memory:
   void tick();
+  /// CPU time of a process and of the children that it waited for; -1 if it does not exist.
+  static int64_t cpu_us(pid_t pid);
+  /// Looks at the memory that the processes of long attempts have together.
+  void sample_memory(int64_t now_us);
+  static core::AttemptUsage usage_of_killed(const AssignedAttempt& front, const rusage& used);
   void watch_memory(Slot& slot, AssignedAttempt& front);
   /// Called before an attempt begins: sets its memory limit, or removes that of the previous one.
   static void limit_memory(Slot& slot, AssignedAttempt& running);
@@ -213,6 +221,7 @@ class LocalWorker final : public Worker {
   size_t unacked_ = 0;        // cost of reported, unacknowledged logs
   bool is_log_full_ = false;  // set at the bound, cleared at half of it
   int64_t memory_checked_us_ = 0;
+  int64_t next_sample_us_ = 0;
   int64_t oom_kills_ = 0;               // kills in the worker's own group that were counted
   int64_t last_duration_us_ = kSpinUs;  // of the newest attempt that ended
   std::thread thread_;

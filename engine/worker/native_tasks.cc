@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <pthread.h>
+#include <time.h>
 
 #include <algorithm>
 #include <thread>
@@ -29,6 +30,36 @@ class SignalMask {
   sigset_t before_;
 };
 
+/// CPU time of this thread. As of an executor's attempts, it is read at most once per millisecond
+/// when tasks begin, and is unknown of shorter tasks that follow each other faster than that.
+class ThreadCpu {
+ public:
+  void begin(int64_t now_us) {
+    began_us_ = now_us;
+    if (now_us - mark_us_ < kMarkUs) return;
+    mark_cpu_us_ = read_us();
+    mark_us_ = now_us;
+    busy_us_ = 0;
+  }
+  /// -1: unknown.
+  int64_t end(int64_t now_us) {
+    int64_t duration_us = now_us - began_us_, earlier_us = busy_us_;
+    busy_us_ += duration_us;
+    if (mark_us_ != began_us_ && duration_us < kMarkUs) return -1;
+    return std::max<int64_t>(0, read_us() - mark_cpu_us_ - earlier_us);
+  }
+
+ private:
+  static constexpr int64_t kMarkUs = 1'000;
+  static int64_t read_us() {
+    constexpr int64_t kUsPerSecond = 1'000'000, kNsPerUs = 1'000;
+    timespec time{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return time.tv_sec * kUsPerSecond + time.tv_nsec / kNsPerUs;
+  }
+  int64_t mark_us_ = -kMarkUs, mark_cpu_us_ = 0, began_us_ = 0, busy_us_ = 0;
+};
+
 class NativeContext final : public TaskContext {
  public:
   NativeContext(const AttemptOrder& order, const std::atomic<bool>& stopping,
@@ -43,6 +74,7 @@ class NativeContext final : public TaskContext {
   void log(const std::string& line) override {
     on_report_({{order_.id, 0, now_ms(), LogLines{0, secrets_.hidden(line)}}});
   }
+  int64_t began_us() const { return began_us_; }
   int64_t elapsed_us() const { return monotonic_us() - began_us_; }
   bool is_late() const {
     return order_.timeout_ms > 0 && elapsed_us() > order_.timeout_ms * kUsPerMs;
@@ -167,9 +199,13 @@ TaskFinished NativeRunner::run(Job& job, const NativeTask& task) {
         job.definition, job.definition);
     return finished;
   }
+  int64_t ordered_us = monotonic_us();
   auto args = decode_value(job.order.args);
   FLOW_CHECK(args.ok());
   NativeContext context(job.order, *job.stopping, on_report_);
+  static thread_local ThreadCpu cpu;
+  cpu.begin(context.began_us());
+  finished.usage.stage_us = context.began_us() - ordered_us;
   try {
     Value result = task(context, *args);
     if (context.is_late()) {
@@ -191,6 +227,9 @@ TaskFinished NativeRunner::run(Job& job, const NativeTask& task) {
         "the native task `{}` threw something that is not a std::exception", job.definition);
   }
   finished.duration_us = context.elapsed_us();
+  finished.received_us = context.began_us() + finished.duration_us;
+  finished.usage.commit_us = 0;
+  finished.usage.cpu_us = cpu.end(finished.received_us);
   return finished;
 }
 

@@ -96,8 +96,12 @@ void LocalWorker::handle(Slot& slot, wire::FromExecutor& message) {
   if (running == slot.queue.end()) return;  // an attempt that this slot does not run: stale
   if (auto* finished = report.as<TaskFinished>()) {
     last_duration_us_ = finished->duration_us;
-    running->ended_us = std::max(finished->duration_us, monotonic_us() - running->began_us);
+    finished->received_us = monotonic_us();
+    running->ended_us = std::max(finished->duration_us, finished->received_us - running->began_us);
     if (running == slot.queue.begin()) note_memory(slot, *running, *finished);
+    if (finished->usage.stage_us >= 0) finished->usage.stage_us += running->order.fetch_us;
+    if (running->memory_peak > finished->usage.peak_memory && running->memory_peak > 0)
+      finished->usage.peak_memory = running->memory_peak;
     adjust(slot, *running, *finished);
     // The head adds the rank that caused a timeout.
     if (!finished->of_gang && !running->timed_out)
@@ -203,9 +207,10 @@ void LocalWorker::log_error(const AssignedAttempt& front, LogBound::Entry entry)
   add_report({front.order.id, front.order.rank, entry.at_ms, std::move(lines)});
 }
 
-void LocalWorker::report_end(const RankId& id, TaskFinished::Outcome outcome,
-                             core::Failure failure) {
+void LocalWorker::report_end(const RankId& id, TaskFinished::Outcome outcome, core::Failure failure,
+                             const core::AttemptUsage& usage) {
   TaskFinished finished;
+  finished.usage = usage;
   finished.outcome = outcome;
   finished.failure = std::move(failure);
   add_report({id.attempt, id.rank, 0, std::move(finished)});

@@ -169,7 +169,9 @@ int64_t file_pages(pid_t pid) {
 
 }  // namespace
 
-int64_t resident_bytes(pid_t executor) {
+int64_t resident_bytes(pid_t executor) { return resident_bytes(std::vector{executor}).front(); }
+
+std::vector<int64_t> resident_bytes(const std::vector<pid_t>& executors) {
   std::multimap<pid_t, pid_t> children;
   std::map<pid_t, int64_t> pages;
   each_process([&](pid_t pid) {
@@ -178,18 +180,22 @@ int64_t resident_bytes(pid_t executor) {
     children.emplace(stat->parent, pid);
     pages[pid] = stat->resident_pages;
   });
-  int64_t sum = 0;
-  std::set<pid_t> counted;
-  std::vector<pid_t> next = {executor};
-  while (!next.empty()) {
-    pid_t pid = next.back();
-    next.pop_back();
-    if (!counted.insert(pid).second) continue;
-    sum += pages[pid] - file_pages(pid);
-    auto [first, last] = children.equal_range(pid);
-    for (auto child = first; child != last; ++child) next.push_back(child->second);
+  std::vector<int64_t> sums;
+  for (pid_t executor : executors) {
+    int64_t sum = 0;
+    std::set<pid_t> counted;
+    std::vector<pid_t> next = {executor};
+    while (!next.empty()) {
+      pid_t pid = next.back();
+      next.pop_back();
+      if (!counted.insert(pid).second) continue;
+      sum += pages[pid] - file_pages(pid);
+      auto [first, last] = children.equal_range(pid);
+      for (auto child = first; child != last; ++child) next.push_back(child->second);
+    }
+    sums.push_back(sum * ::sysconf(_SC_PAGESIZE));
   }
-  return sum * ::sysconf(_SC_PAGESIZE);
+  return sums;
 }
 
 }  // namespace flow

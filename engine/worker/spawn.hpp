@@ -35,5 +35,7 @@ int end_executor(const ExecutorProcess& child);
 
 /// Resident memory in bytes of an executor and its descendants.
 int64_t resident_bytes(pid_t executor);
+/// The same of several executors, with one look at all processes.
+std::vector<int64_t> resident_bytes(const std::vector<pid_t>& executors);
 
 }  // namespace flow

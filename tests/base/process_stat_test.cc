@@ -14,7 +14,7 @@ using namespace flow;
 namespace {
 
 const std::string kAfterName =
-    " S 41 42 43 0 -1 4194304 121 0 0 0 1 2 3 4 20 0 5 0 7654321 23592960 1234 0 1 1 0";
+    " S 41 42 43 0 -1 4194304 121 0 0 0 1 20 300 4000 20 0 5 0 7654321 23592960 1234 0 1 1 0";
 
 }  // namespace
 
@@ -25,6 +25,7 @@ TEST_CASE("fields of a process are counted after its name, whatever the name con
     CHECK(stat->state == 'S');
     CHECK(stat->parent == 41);
     CHECK(stat->group == 42);
+    CHECK(stat->cpu_ticks == 4321);
     CHECK(stat->start_ticks == 7654321);
     CHECK(stat->resident_pages == 1234);
   }

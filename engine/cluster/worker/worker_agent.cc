@@ -1,4 +1,5 @@
 #include "engine/cluster/worker/worker_agent.hpp"
+#include "engine/base/clock.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -397,6 +398,7 @@ bool WorkerAgent::on_order(worker_protocol::Order& in) {
   if (order.is_spread) order.remote_address = options_.head;
   if (holds_tag(order.args) && !decode_value(order.args).ok()) return false;
   auto staged = std::make_shared<StagedOrder>();
+  staged->received_us = monotonic_us();
   staged->commit = commit_numbers_.local(in.start().commit());
   staged->references = referenced_blobs(order);
   staged->order = std::move(order);
@@ -435,6 +437,7 @@ bool WorkerAgent::on_order(worker_protocol::Order& in) {
 void WorkerAgent::begin(const StagedOrderPtr& staged) {
   std::vector<AttemptOrder> orders;
   orders.push_back(std::move(staged->order));
+  orders.front().fetch_us = monotonic_us() - staged->received_us;
   worker_->stage(std::move(orders), staged->commit);
 }
 

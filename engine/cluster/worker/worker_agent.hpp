@@ -124,6 +124,7 @@ class WorkerAgent {
     uint64_t commit = 0;
     std::vector<BlobReference> references;
     size_t missing = 0;
+    int64_t received_us = 0;         // by the monotonic clock
     bool awaits_disk_space = false;  // until free_disk_for() has freed disk space
     std::optional<Error> problem;
   };

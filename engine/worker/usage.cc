@@ -1,0 +1,59 @@
+// What attempts use, as the worker sees it from outside: for those that are killed, and for
+// programs that run together.
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "engine/base/clock.hpp"
+#include "engine/process/process_stat.hpp"
+#include "engine/worker/local_worker.hpp"
+
+namespace flow {
+
+namespace {
+
+constexpr int64_t kUsPerSecond = 1'000'000;
+constexpr int64_t kSampleUs = 1'000'000;
+constexpr int64_t kSampleShare = 100;  // looking takes at most this part of a CPU
+
+int64_t us_of(const timeval& time) { return int64_t{time.tv_sec} * kUsPerSecond + time.tv_usec; }
+
+}  // namespace
+
+int64_t LocalWorker::cpu_us(pid_t pid) {
+  auto stat = process_stat(pid);
+  if (!stat) return -1;
+  return static_cast<int64_t>(stat->cpu_ticks) * kUsPerSecond / ::sysconf(_SC_CLK_TCK);
+}
+
+// An executor knows its own peak, and its largest child; how much several programs have together is
+// only seen from time to time.
+void LocalWorker::sample_memory(int64_t now_us) {
+  if (now_us < next_sample_us_) return;
+  std::vector<pid_t> executors;
+  std::vector<AssignedAttempt*> attempts;
+  for (Slot& slot : slots_) {
+    if (slot.queue.empty() || !slot.queue.front().runs_longer_than(kSampleUs, now_us)) continue;
+    executors.push_back(slot.process.pid);
+    attempts.push_back(&slot.queue.front());
+  }
+  next_sample_us_ = now_us + kSampleUs;
+  if (executors.empty()) return;
+  std::vector<int64_t> bytes = resident_bytes(executors);
+  for (size_t i = 0; i < attempts.size(); i++)
+    attempts[i]->memory_peak = std::max(attempts[i]->memory_peak, bytes[i]);
+  next_sample_us_ = now_us + std::max(kSampleUs, (monotonic_us() - now_us) * kSampleShare);
+}
+
+// `used` covers all attempts of the executor.
+core::AttemptUsage LocalWorker::usage_of_killed(const AssignedAttempt& front, const rusage& used) {
+  core::AttemptUsage usage;
+  if (front.memory_peak > 0) usage.peak_memory = front.memory_peak;
+  int64_t total_us = us_of(used.ru_utime) + us_of(used.ru_stime);
+  if (front.cpu_us_before >= 0 && total_us > 0)
+    usage.cpu_us = std::max<int64_t>(0, total_us - front.cpu_us_before);
+  return usage;
+}
+
+}  // namespace flow
