@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "engine/base/user_name.hpp"
 #include "engine/cluster/session/handshake.hpp"
 
 namespace flow {
@@ -203,6 +204,7 @@ void put_submission(const Submission& submission, client_protocol::Submission& t
   if (submission.built) put_prebuilt_graph(*submission.built, *to.mutable_prebuilt_graph());
   put_named_texts(*submission.environment, *to.mutable_environment());
   put_options(submission.options, *to.mutable_options());
+  to.set_user(submission.user);
 }
 
 Result<Submission> get_submission(const client_protocol::Submission& from) {
@@ -222,6 +224,10 @@ Result<Submission> get_submission(const client_protocol::Submission& from) {
   submission.environment =
       std::make_shared<const EnvironmentVariables>(get_named_texts(from.environment()));
   submission.options = get_options(from.options());
+  if (from.user().size() > kUserNameMax)
+    return user_error(fmt::format("a request of a user whose name has {} bytes; the limit is {}",
+                                  from.user().size(), kUserNameMax));
+  submission.user = from.user();
   return submission;
 }
 

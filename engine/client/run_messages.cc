@@ -179,6 +179,30 @@ Result<RunInfo> get_run_info(const client_protocol::RunInfo& from) {
 
 namespace {
 
+void put_usage(const TaskUsage& usage, client_protocol::TaskUsage& to) {
+  if (usage.queue_s >= 0) to.set_queue_s(usage.queue_s);
+  if (usage.stage_s >= 0) to.set_stage_s(usage.stage_s);
+  if (usage.commit_s >= 0) to.set_commit_s(usage.commit_s);
+  if (usage.cpu_s >= 0) to.set_cpu_s(usage.cpu_s);
+  if (usage.gpu_s >= 0) to.set_gpu_s(usage.gpu_s);
+  if (usage.peak_memory >= 0) to.set_peak_memory(usage.peak_memory);
+  if (usage.read_bytes >= 0) to.set_read_bytes(usage.read_bytes);
+  if (usage.written_bytes >= 0) to.set_written_bytes(usage.written_bytes);
+}
+
+TaskUsage get_usage(const client_protocol::TaskUsage& from) {
+  TaskUsage usage;
+  if (from.has_queue_s()) usage.queue_s = from.queue_s();
+  if (from.has_stage_s()) usage.stage_s = from.stage_s();
+  if (from.has_commit_s()) usage.commit_s = from.commit_s();
+  if (from.has_cpu_s()) usage.cpu_s = from.cpu_s();
+  if (from.has_gpu_s()) usage.gpu_s = from.gpu_s();
+  if (from.has_peak_memory()) usage.peak_memory = from.peak_memory();
+  if (from.has_read_bytes()) usage.read_bytes = from.read_bytes();
+  if (from.has_written_bytes()) usage.written_bytes = from.written_bytes();
+  return usage;
+}
+
 void put_task(const TaskInfo& task, client_protocol::TaskInfo& to) {
   to.set_name(task.name);
   to.set_key(task.key);
@@ -205,6 +229,8 @@ void put_task(const TaskInfo& task, client_protocol::TaskInfo& to) {
   to.set_restarts(task.restarts);
   to.set_fraction(task.fraction);
   to.set_metrics(value_bytes(task.metrics));
+  put_usage(task.usage, *to.mutable_usage());
+  to.set_user(task.user);
 }
 
 Result<TaskInfo> get_task(const client_protocol::TaskInfo& from) {
@@ -232,6 +258,8 @@ Result<TaskInfo> get_task(const client_protocol::TaskInfo& from) {
   task.restarts = from.restarts();
   task.fraction = from.fraction();
   task.metrics = std::move(*metrics);
+  task.usage = get_usage(from.usage());
+  task.user = from.user();
   return task;
 }
 

@@ -1,6 +1,8 @@
 // The JSON of runs and events, as defined in docs/reference-cli.md.
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "engine/base/size_units.hpp"
 #include "flow/flow.hpp"
 
@@ -21,6 +23,24 @@ std::string json_of(const Counts& c) {
       c.waiting, c.ignored);
 }
 
+/// Below 0: unknown.
+std::string number_or_null(int64_t number) { return number < 0 ? "null" : std::to_string(number); }
+
+/// To the microsecond, which hides that the numbers are stored with few digits. Below 0: unknown.
+std::string seconds_or_null(double seconds) {
+  return seconds < 0 ? "null" : fmt::format("{}", std::round(seconds * 1e6) / 1e6);
+}
+
+/// `"peak_memory":…,"cpu_s":…,…`
+std::string fields_of(const TaskUsage& usage) {
+  return fmt::format(
+      R"("peak_memory":{},"cpu_s":{},"read_bytes":{},"written_bytes":{},"queue_s":{},"stage_s":{},"commit_s":{},"gpu_s":{})",
+      number_or_null(usage.peak_memory), seconds_or_null(usage.cpu_s),
+      number_or_null(usage.read_bytes), number_or_null(usage.written_bytes),
+      seconds_or_null(usage.queue_s), seconds_or_null(usage.stage_s),
+      seconds_or_null(usage.commit_s), seconds_or_null(usage.gpu_s));
+}
+
 std::string json_of(const TaskInfo& task) {
   std::string duration = "null";
   if (task.started_ms != 0 && task.finished_ms != 0) {
@@ -28,11 +48,11 @@ std::string json_of(const TaskInfo& task) {
         fmt::format("{:.3f}", static_cast<double>(task.finished_ms - task.started_ms) / 1000);
   }
   std::string json = fmt::format(
-      R"({{"name":{},"tag":{},"key":{},"status":{},"attempts":{},"cached":{},"ignored":{},"ranks":{},"started":{},"finished":{},"duration_s":{},"worker":{},"error":{})",
+      R"({{"name":{},"tag":{},"key":{},"status":{},"attempts":{},"cached":{},"ignored":{},"ranks":{},"started":{},"finished":{},"duration_s":{},"worker":{},"error":{},{},"user":{})",
       quoted(task.name), text_or_null(task.tag), text_or_null(task.key), quoted(task.status),
       task.attempts, task.cached, task.ignored, task.ranks, time_or_null(task.started_ms),
-      time_or_null(task.finished_ms), duration, text_or_null(task.worker),
-      text_or_null(task.error));
+      time_or_null(task.finished_ms), duration, text_or_null(task.worker), text_or_null(task.error),
+      fields_of(task.usage), text_or_null(task.user));
   for (size_t i = 0; i < task.gpus.size(); i++)
     json += (i == 0 ? ",\"gpus\":[" : ",") + quoted(task.gpus[i]);
   if (!task.gpus.empty()) json += "]";
@@ -125,9 +145,6 @@ std::string RunInfo::json() const {
 }
 
 namespace {
-
-/// Below 0: unknown.
-std::string number_or_null(int64_t number) { return number < 0 ? "null" : std::to_string(number); }
 
 std::string moved_json(const BlobTraffic& moved) {
   return fmt::format(R"({{"pieces":{},"bytes":{}}})", moved.blobs, moved.bytes);

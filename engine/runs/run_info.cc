@@ -33,6 +33,13 @@ std::string worker_name(const core::State* state, core::WorkerId worker) {
   return is_known ? state->workers[worker].info.name : kHeadWorkerName;
 }
 
+TaskUsage usage_of(const core::Run& run, core::UnitId unit) {
+  core::AttemptTimes times = core::times_of(run, unit);
+  core::AttemptTotals totals = core::totals_of(run, unit);
+  return {times.queue_s, times.stage_s,      times.commit_s,    times.cpu_s,
+          totals.gpu_s,  totals.peak_memory, totals.read_bytes, totals.written_bytes};
+}
+
 TaskInfo task_info(const core::Run& run, core::UnitId unit, const core::State* state) {
   const core::Unit& u = run.units[unit];
   TaskInfo info;
@@ -46,6 +53,8 @@ TaskInfo task_info(const core::Run& run, core::UnitId unit, const core::State* s
   info.started_ms = u.started;
   info.finished_ms = u.finished;
   info.url = url_of(u);
+  info.usage = usage_of(run, unit);
+  info.user = run.user;
   if (const TaskDef* def = InputResolver::def_of(run, unit)) info.ranks = def->resources.ranks;
   if (u.attempts > 0) {
     for (core::WorkerId worker : core::workers_of(u))

@@ -168,6 +168,7 @@ Status RunSubmission::add(Prepared prepared, int32_t jobs, bool replaces) {
   event.jobs = jobs;
   event.fresh = context.record.fresh;
   event.fail_fast = context.record.fail_fast;
+  event.user = context.user;
   std::string problem;
   bool is_admitted = false;
   StoreCallback submit{[&, this](Batch& batch, core::State& state) {

@@ -16,6 +16,7 @@
 #include "engine/base/files.hpp"
 #include "engine/base/ids.hpp"
 #include "engine/base/remote_url.hpp"
+#include "engine/base/user_name.hpp"
 #include "engine/blobs/folder.hpp"
 #include "engine/blobs/input_listing.hpp"
 #include "engine/process/cgroup.hpp"
@@ -167,6 +168,7 @@ Result<Submission> make_submission(const EngineOptions& options, const RunOption
   submission.working_directory = working_directory_of(options);
   submission.options = run;
   submission.environment = current_environment();
+  submission.user = own_user_name();
   ConfigOptions& config = submission.options.config;
   bool is_named = config.files.empty() && !options.config.empty();
   if (!is_named) return submission;
@@ -462,6 +464,7 @@ Result<Prepared> prepare(const SubmissionContext& context, const Submission& sub
   if (!inputs.files.empty() || !inputs.config.is_nil()) prepared.inputs = encode_inputs(inputs);
   prepared.context.request = submission.options.request;
   prepared.context.environment = submission.environment;
+  prepared.context.user = submission.user;
   prepared.context.grace_ms = submission.options.grace_ms;
   prepared.context.publishes_logs = submission.options.logs;
   prepared.context.serve_for_ms = submission.options.serve_for_ms;

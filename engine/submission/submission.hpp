@@ -30,6 +30,7 @@ struct RunContext {
   int64_t serve_for_ms = -1;
   int64_t front_lease_ms = RunOptions().front_lease_ms;
   bool publishes_logs = false;  // the listener gets what tasks write
+  std::string user;             // as Submission's
   std::shared_ptr<RunListener> listener;
 };
 
@@ -63,6 +64,7 @@ struct Submission {
   std::shared_ptr<const Inputs> resumed_inputs;
   /// The graph, if a client on another machine built it.
   std::shared_ptr<const PrebuiltGraph> built;
+  std::string user{};  // who submits it: a name of the operating system; "" if unknown
 };
 
 struct Prepared {

@@ -86,6 +86,8 @@ Story story_ok() {
   s.info.tasks = {task("ingest", "succeeded", 0, 5, 5), task("train", "succeeded", 1, 10, 2010),
                   task("evaluate", "succeeded", 1, 2020, 2400)};
   s.info.tasks[0].cached = true;
+  s.info.tasks[1].usage = {0.25, 0.5, 0.125, 1.75, 4, int64_t{210} << 20, 4096, 8192};
+  s.info.tasks[1].user = "ada";
   s.info.result = Value::map({{Value("accuracy"), Value(0.96875)}});
   return s;
 }

@@ -2,6 +2,7 @@
 """Clients on other machines than their head: scripts, modules and files that only they have, and
 failures of either side."""
 import os
+import pwd
 import signal
 import subprocess
 import time
@@ -33,6 +34,19 @@ return flow.pipeline("away", { big = flow.param.path {}, folder = flow.param.pat
   print("built by " .. words.greeting("me"))
   return { used = use(p.big, p.folder, flow.file("fixed.txt")), made = make(100000), small = make(3) }
 end)
+'''
+USES = r'''
+local flow = require "flow"
+local burn = flow.shell("burn", { args = { "big" }, command = [[python3 -c '
+import sys, time
+memory = b"x" * (100 * 1000 * 1000)
+open("out", "wb").write(open(sys.argv[1], "rb").read())
+while time.process_time() < 0.3: pass' {big} ]] })
+local fails = flow.shell("fails", { retries = { max = 1, backoff = "0s" }, on_error = "ignore", command = [[python3 -c '
+import sys, time
+while time.process_time() < 0.1: pass
+sys.exit(3)' ]] })
+return flow.pipeline("uses", { big = flow.param.path {} }, function(p) return { burn(p.big).stdout, fails() } end)
 '''
 CHATTY = r'''
 local flow = require "flow"
@@ -135,6 +149,21 @@ class RemoteClient(RemoteClientPlace):
         self.assertFalse(os.path.exists(self.path("here", ".flow")))
         again = self.exits(0, self.asks("run", "away.lua", "--param", "big=big.in", "--json", TOKEN="t1")).lines()[-1]
         self.assertEqual([task["cached"] for task in again["tasks"]], [True] * 3)
+
+    def test_the_head_records_what_attempts_on_a_worker_used(self):
+        self.cluster(["a"])
+        self.write("here/uses.lua", USES)
+        run = self.exits(0, self.asks("run", "uses.lua", "--param", "big=big.in", "--json")).lines()[-1]
+        burn, fails = [{task["name"]: task for task in run["tasks"]}[name] for name in ("burn", "fails")]
+        self.assertEqual((burn["user"], burn["worker"]), (pwd.getpwuid(os.geteuid()).pw_name, "a"))
+        self.assertTrue(0.3 <= burn["cpu_s"] <= 3, burn)
+        self.assertTrue(100e6 <= burn["peak_memory"] <= 250e6, burn)
+        self.assertTrue(3 << 20 <= burn["written_bytes"] <= 4 << 20, burn)
+        self.assertTrue(3 << 20 <= burn["read_bytes"] <= 50e6, burn)
+        for task in (burn, fails):
+            self.assertNotIn(None, (task["queue_s"], task["stage_s"], task["commit_s"]), task)
+        self.assertTrue(0.1 <= fails["cpu_s"] <= 3, fails)  # of its last attempt
+        self.assertEqual(self.show()["tasks"], run["tasks"])
 
     def test_errors_are_reported_where_they_occur(self):
         self.cluster(["a"])

@@ -1,4 +1,6 @@
 // flow show [RUN] [TASK], flow show TASK: a run, its tasks and its result.
+#include <cmath>
+
 #include "engine/cli/display/display.hpp"
 #include "engine/cli/verbs/verbs.hpp"
 
@@ -26,7 +28,19 @@ std::string gpus_text(const std::vector<std::string>& uuids) {
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-std::vector<std::string> task_row(const TaskInfo& task, const std::string& run_status) {
+/// "peak memory 210 MiB, CPU time 1.25s", as far as it is known.
+std::string usage_text(const TaskUsage& usage) {
+  constexpr double kMsPerSecond = 1000;
+  std::string text;
+  if (usage.peak_memory >= 0)
+    text = "peak memory " + format_bytes(static_cast<uint64_t>(usage.peak_memory));
+  if (usage.cpu_s < 0) return text;
+  auto cpu_ms = static_cast<int64_t>(std::llround(usage.cpu_s * kMsPerSecond));
+  return text + (text.empty() ? "" : ", ") + "CPU time " + format_duration(cpu_ms);
+}
+
+std::vector<std::string> task_row(const TaskInfo& task, const std::string& run_status,
+                                  bool with_usage) {
   std::string status = task.cached ? "cached" : task.status;
   if (run_status == "interrupted" && task.status == "running") status = "was running";
   std::string duration;
@@ -48,6 +62,8 @@ std::vector<std::string> task_row(const TaskInfo& task, const std::string& run_s
     std::string metrics = metrics_text(task.metrics);
     if (!metrics.empty()) note += " " + metrics;
   }
+  std::string used = with_usage ? usage_text(task.usage) : "";
+  if (!used.empty()) note += (note.empty() ? "" : ", ") + used;
   if (!task.gpus.empty()) note += (note.empty() ? "" : ", ") + gpus_text(task.gpus);
   if (!task.url.empty()) note += (note.empty() ? "" : ", ") + ("serves at " + task.url);
   if (!task.waits_for.empty()) note += (note.empty() ? "" : ", ") + task.waits_for;
@@ -78,7 +94,7 @@ void keep_task(RunInfo& run, const std::string& task) {
 
 }  // namespace
 
-void print_run(const RunInfo& run, bool json) {
+void print_run(const RunInfo& run, bool json, bool with_usage) {
   if (json) return print_line(run.json());
   std::vector<std::vector<std::string>> head = {
       {"run", run.id + (run.name.empty() ? "" : " (" + run.name + ")")},
@@ -103,7 +119,7 @@ void print_run(const RunInfo& run, bool json) {
   std::string text = table(head);
 
   std::vector<std::vector<std::string>> rows;
-  for (const TaskInfo& task : run.tasks) rows.push_back(task_row(task, run.status));
+  for (const TaskInfo& task : run.tasks) rows.push_back(task_row(task, run.status, with_usage));
   if (!rows.empty()) text += "\n" + table(rows);
   for (const TaskInfo& task : run.tasks) {
     bool is_in_row = task.restarts > 0 && task.status == "running";
@@ -128,7 +144,7 @@ void add_show(CLI::App& app, VerbContext& context) {
       RunInfo run = reader.show(*selector);
       if (!task->empty()) keep_task(run, *task);
       if (is_of_last && !context.json) print_line(of_last_run(*task, run));
-      print_run(run, context.json);
+      print_run(run, context.json, !task->empty());
       return int{kDone};
     };
   });

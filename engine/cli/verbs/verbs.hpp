@@ -39,7 +39,8 @@ void add_worker(CLI::App& app, VerbContext& context);
 void add_nodes(CLI::App& app, VerbContext& context);
 
 /// Prints a run and its tasks to stdout as `flow show` does: as text, or as one JSON object.
-void print_run(const RunInfo& run, bool json);
+/// `with_usage`: the text also shows what each task used.
+void print_run(const RunInfo& run, bool json, bool with_usage = false);
 
 /// Parses and executes a command line and returns the exit code. Called once, by `main`: it
 /// installs handlers of signals, and after an unexpected exception it ends the process.

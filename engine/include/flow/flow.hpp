@@ -193,6 +193,17 @@ struct FailedAttempt {
   std::string worker, cause;
 };
 
+/// What the newest attempt of a task used. Below 0: unknown, or not measured.
+struct TaskUsage {
+  double queue_s = -1;  ///< from the moment when all inputs are there until a slot gets the attempt
+  double stage_s = -1;  ///< then until its function, or its command, begins
+  double commit_s = -1;      ///< from the end of the function until the result is recorded
+  double cpu_s = -1;         ///< user and system time of its processes
+  double gpu_s = -1;         ///< GPUs that it held, times seconds
+  int64_t peak_memory = -1;  ///< bytes
+  int64_t read_bytes = -1, written_bytes = -1;  ///< by its read and write calls
+};
+
 struct TaskInfo {
   std::string name, key, status, worker, error;
   std::string tag;  ///< that the script gave it (`h:tag`); "" if there is none
@@ -209,6 +220,8 @@ struct TaskInfo {
   std::vector<FailedAttempt> failed;        ///< the newest 16 on a cluster's workers, oldest first
   double fraction = -1;                     ///< progress of a running attempt; -1: unknown
   Value metrics;
+  TaskUsage usage;
+  std::string user;  ///< who submitted the run: a name of the operating system; "" if unknown
 };
 
 /// A process that answers requests of a service.
