@@ -83,15 +83,13 @@ void Attempt::begin_checkpoints() {
 
 Attempt::~Attempt() { process_environment().reset(); }
 
-void Attempt::begin() {
-  began_us_ = monotonic_us();
-  begin_function();
-}
+void Attempt::begin() { began_us_ = begin_function(); }
 
-void Attempt::begin_function() {
+int64_t Attempt::begin_function() {
   int64_t now_us = monotonic_us();
   stage_us_ = now_us - ordered_us_ - waited_us_;
   meter_.begin(now_us);
+  return now_us;
 }
 
 void Attempt::end_function(std::optional<int64_t> program_peak) {

@@ -28,8 +28,8 @@ class Attempt final : public AttemptHost {
   Attempt& operator=(const Attempt&) = delete;
   /// Starts the attempt's clock. Its function begins now, or later with begin_function.
   void begin();
-  /// Its inputs and its environment are there.
-  void begin_function();
+  /// Its inputs and its environment are there. Returns the time by the monotonic clock.
+  int64_t begin_function();
   /// Its function or its command has ended; what follows is the commit of its result. The report
   /// does this if nothing did. `program_peak` is the peak memory of the command, -1 if unknown; an
   /// attempt without a command has the peak of this process.

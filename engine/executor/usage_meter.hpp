@@ -9,14 +9,14 @@
 namespace flow {
 
 /// Reading the kernel's counters takes as long as a short attempt. They are therefore read when an
-/// attempt begins only if that was not done within the last millisecond, and when it ends only as
+/// attempt begins only if that was not done within the last 5 ms, and when it ends only as
 /// far as its duration is worth it.
 ///
 /// Used by one thread.
 class UsageMeter {
  public:
   /// How old the counters may be when an attempt begins.
-  static constexpr int64_t kMarkUs = 1'000;
+  static constexpr int64_t kMarkUs = 5'000;
   /// Memory and bytes are measured of attempts that take at least this long.
   static constexpr int64_t kLongUs = 50'000;
 

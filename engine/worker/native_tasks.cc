@@ -30,7 +30,7 @@ class SignalMask {
   sigset_t before_;
 };
 
-/// CPU time of this thread. As of an executor's attempts, it is read at most once per millisecond
+/// CPU time of this thread. As of an executor's attempts, it is read at most every 5 ms
 /// when tasks begin, and is unknown of shorter tasks that follow each other faster than that.
 class ThreadCpu {
  public:
@@ -50,7 +50,7 @@ class ThreadCpu {
   }
 
  private:
-  static constexpr int64_t kMarkUs = 1'000;
+  static constexpr int64_t kMarkUs = 5'000;
   static int64_t read_us() {
     constexpr int64_t kUsPerSecond = 1'000'000, kNsPerUs = 1'000;
     timespec time{};
