@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <utility>
 
@@ -103,6 +104,7 @@ class AccessLog::File {
   File& operator=(const File&) = delete;
 
   void write(const std::string& lines) {
+    if (file_ >= 0 && has_moved()) close();
     if (file_ >= 0 && bytes_ > 0 && bytes_ + static_cast<int64_t>(lines.size()) > bytes_max_)
       rotate();
     if (file_ < 0) open();
@@ -114,7 +116,18 @@ class AccessLog::File {
     constexpr int kOwnerOnly = 0600;
     file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, kOwnerOnly);
     struct stat status {};
-    bytes_ = file_ >= 0 && ::fstat(file_, &status) == 0 ? status.st_size : 0;
+    bool is_known = file_ >= 0 && ::fstat(file_, &status) == 0;
+    bytes_ = is_known ? status.st_size : 0;
+    device_ = status.st_dev;
+    inode_ = status.st_ino;
+  }
+  /// Another program, such as logrotate, has renamed or removed the file. One that it has cut
+  /// counts anew.
+  bool has_moved() {
+    struct stat status {};
+    if (::stat(path_.c_str(), &status) != 0) return errno == ENOENT;
+    bytes_ = status.st_size;
+    return status.st_dev != device_ || status.st_ino != inode_;
   }
   void close() {
     if (file_ >= 0) ::close(file_);
@@ -133,6 +146,8 @@ class AccessLog::File {
   const int files_;
   int file_ = -1;
   int64_t bytes_ = 0;
+  dev_t device_ = 0;
+  ino_t inode_ = 0;
 };
 
 AccessLog::AccessLog(EventLoop& loop, AccessLogOptions options)

@@ -10,6 +10,7 @@
 
 #include "engine/base/size_units.hpp"
 #include "engine/process/listening_socket.hpp"
+#include "engine/serve/http/http_upload.hpp"
 #include "engine/serve/http/trace_context.hpp"
 #include "engine/serve/service_routes.hpp"
 
@@ -20,6 +21,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr auto kDownTime = milliseconds(100);   // for which an unreachable server gets no request
+constexpr int64_t kRemoteMs = 15'000;           // for a connection through a worker
 constexpr auto kLookPause = milliseconds(100);  // between looks for clients that have left
 constexpr int kStatusMax = 599;                 // that is counted as it is
 
@@ -125,14 +127,22 @@ void ForwardingVersion::forward(HttpRequest request, HttpReply reply) {
     timeout = std::min<Clock::duration>(timeout, *parsed);
   }
   if (is_closed_) return reject(own, 503, "the service is stopping");
-  if (queued() + running() >= options().queue)
-    return reject(
-        own, 429,
-        fmt::format("`{}` has {} requests, as many as its `queue` permits; try again later",
-                    options().name, options().queue));
+  if (size_t most = requests_max(); queued() + running() >= most)
+    return reject(own, 429,
+                  fmt::format("`{}` has {} requests, as many as its `queue` of {} for each server "
+                              "permits; try again later",
+                              options().name, most, options().queue));
   own.proxied.deadline = own.arrived + timeout;
+  own.proxied.patience = timeout;
   own.proxied.is_repeatable = options().is_idempotent;
   send_on(std::move(own));
+}
+
+/// More servers take more requests. Without one, requests wait for the first.
+size_t ForwardingVersion::requests_max() const {
+  auto staying = std::ranges::count_if(
+      servers_, [](const auto& each) { return !each->is_leaving && !each->is_replaced; });
+  return options().queue * std::max<size_t>(1, static_cast<size_t>(staying));
 }
 
 /// The one with the fewest requests; of several, the one that has had none for the longest time. A
@@ -223,6 +233,7 @@ void ForwardingVersion::finish(Request request, uint64_t number, const ProxyOutc
     case Kind::responded:
     case Kind::left:
     case Kind::timeout:
+    case Kind::rejected:
       return count(std::min(outcome.status, kStatusMax), Clock::now() - request.arrived);
   }
 }
@@ -236,6 +247,13 @@ void ForwardingVersion::run_again(Request request, uint64_t number, const ProxyO
                   fmt::format("the server of `{}` ended its connection before a response ({}), and "
                               "a {} is not repeated, because the service is not `idempotent`",
                               options().name, outcome.message, request.proxied.request.method));
+    const HttpUpload* upload = request.proxied.request.upload.get();
+    if (upload != nullptr && !upload->is_repeatable())
+      return fail(request,
+                  fmt::format("the server of `{}` ended its connection before a response ({}), and "
+                              "the request is not repeated, because its body was sent already: of "
+                              "those that arrive in parts, up to {} are kept",
+                              options().name, outcome.message, format_bytes(HttpUpload::kKeptMax)));
     request.last_server = number;
     if (++request.runs >= kRunsMax)
       return fail(request, fmt::format("servers of `{}` ended the connection {} times before a "
@@ -263,6 +281,12 @@ void ForwardingVersion::begin(FrontReplica& replica, const FrontReplica::Descrip
   auto sockets = std::make_shared<ServerSockets>(
       ServerSockets{description.name, description.pid, description.server, {}});
   sockets->add(description.server_socket);
+  if (description.connect) {
+    servers_.push_back(std::unique_ptr<Server>(
+        new Server{++last_number_, &replica, sockets,
+                   HttpProxy(loop_.context(), description.connect, {.connect_ms = kRemoteMs})}));
+    return;
+  }
   auto check = [weak = weak_from_this(), sockets] {
     Status checked = sockets->check();
     if (auto self = weak.lock(); self && !checked.ok()) self->log(checked.error().message);
@@ -325,7 +349,9 @@ void ForwardingVersion::run_requests_due(Clock::time_point now) {
   next_deadline_ = Clock::time_point::max();
   for (auto requests = std::exchange(waiting_, {}); !requests.empty(); requests.pop_front()) {
     Request& request = requests.front();
-    bool is_over = now >= request.proxied.deadline || request.proxied.reply.is_abandoned();
+    const HttpUpload* upload = request.proxied.request.upload.get();
+    bool is_over = now >= request.proxied.deadline || request.proxied.reply.is_abandoned() ||
+                   (upload != nullptr && upload->error());
     if (is_over) {
       lapsed.push_back(std::move(request));
     } else if (Server* server = choose(request)) {
@@ -337,7 +363,10 @@ void ForwardingVersion::run_requests_due(Clock::time_point now) {
   }
   for (Request& each : lapsed) {
     auto time = std::chrono::ceil<milliseconds>(each.proxied.deadline - each.arrived);
-    if (each.proxied.reply.is_abandoned()) {
+    const HttpUpload* upload = each.proxied.request.upload.get();
+    if (upload != nullptr && upload->error()) {
+      reject(each, upload->error()->status, upload->error()->message);
+    } else if (each.proxied.reply.is_abandoned()) {
       reject(each, 499, "the client closed its side of the connection while the request waited");
     } else {
       reject(each, 504,

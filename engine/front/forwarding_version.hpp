@@ -60,6 +60,7 @@ class ForwardingVersion final : public ServiceVersion {
   void run_requests_due(Clock::time_point now) override;
 
   Server& server_of(const FrontReplica& replica) const;
+  size_t requests_max() const;
   Server* choose(const Request& request) const;
   void send_on(Request request);
   void start(Server& server, Request request);
@@ -70,7 +71,7 @@ class ForwardingVersion final : public ServiceVersion {
 
   EventLoop& loop_;
   std::vector<std::unique_ptr<Server>> servers_;  // of the replicas, which the front bounds
-  std::deque<Request> waiting_;                   // for a server; with running_ up to the queue
+  std::deque<Request> waiting_;  // for a server; with running_ up to requests_max()
   Clock::time_point next_deadline_ = Clock::time_point::max();  // of waiting_, or earlier
   size_t running_ = 0;
   uint64_t last_number_ = 0;  // of a server

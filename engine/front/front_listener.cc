@@ -4,11 +4,13 @@
 #include <unistd.h>
 
 #include <charconv>
+#include <optional>
 #include <utility>
 
 #include "engine/base/address.hpp"
 #include "engine/base/files.hpp"
 #include "engine/serve/http/field_text.hpp"
+#include "engine/serve/http/http_upload.hpp"
 #include "engine/serve/service_routes.hpp"
 
 namespace flow {
@@ -100,6 +102,8 @@ Status FrontListener::open(const ServiceOptions& options) {
 
 Result<std::unique_ptr<HttpServer>> FrontListener::listen(const ServiceOptions& options,
                                                           uint16_t port) {
+  std::optional<uint64_t> streamed_above;
+  if (options.forwards) streamed_above = HttpUpload::kKeptMax;
   HttpOptions http{.name = options.name,
                    .address = options.address,
                    .port = port,
@@ -108,7 +112,8 @@ Result<std::unique_ptr<HttpServer>> FrontListener::listen(const ServiceOptions& 
                              .methods = options.forwards ? any_method : allowed_methods,
                              .hosts = host_names(options, options.address),
                              .authorize = callbacks_.authorize,
-                             .keeps_fields = options.forwards},
+                             .keeps_fields = options.forwards,
+                             .streamed_above = streamed_above},
                    .limits = options.limits,
                    .log = callbacks_.log,
                    .requests = &requests_};

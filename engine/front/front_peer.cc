@@ -166,9 +166,8 @@ Result<Front::JoinRequest> FrontPeer::join_request(const front::Join& join) cons
   if (!request.ok() || !access_.remote) return request;
   request->replica.worker = access_.remote->worker;
   if (request->replica.server == 0) return request;
-  auto port = access_.remote->forward(request->replica.server);
-  FLOW_TRY(port);
-  request->replica.server = *port;
+  request->replica.connect = [connect = access_.remote->connect, port = request->replica.server](
+                                 HttpProxy::Connected done) { connect(port, std::move(done)); };
   request->replica.server_socket = 0;  // it is one of the other machine
   return request;
 }

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "engine/base/address.hpp"
 #include "engine/base/clock.hpp"
@@ -45,13 +46,6 @@ std::string text_of(const tcp::endpoint& end) {
 }
 
 }  // namespace
-
-/// A port here that leads to a server of a replica.
-struct WorkerGate::Forward {
-  tcp::acceptor acceptor;
-  uint16_t port = 0;  // of the server, at the worker
-  std::weak_ptr<SealedPipe> pipe{};
-};
 
 WorkerGate::WorkerGate(EventLoop& loop, std::string port_file, Adopt adopt,
                        std::function<void(const std::string&)> log)
@@ -166,12 +160,13 @@ void WorkerGate::reject(const std::string& address, const std::string& why) {
 
 /// The caller may be the pipe.
 void WorkerGate::end(Entries::iterator entry, const std::string& why) {
-  if (entry->forward) {
-    boost::system::error_code ignored;
-    entry->forward->acceptor.close(ignored);
-  }
-  entry->pipe->close(why);
+  std::shared_ptr<SealedPipe> pipe = entry->pipe;
+  pipe->close(why);
   entries_.erase(entry);
+  std::vector<uint64_t> asked;
+  for (const auto& [number, wanted] : wanted_)
+    if (wanted.asked.lock() == pipe) asked.push_back(number);
+  for (uint64_t number : asked) refuse_server(number, "the connection to its worker has ended");
 }
 
 // ---- Pipes
@@ -180,6 +175,8 @@ void WorkerGate::note(Entries::iterator entry, const std::string& text) {
   auto note = RelayNote::parse(text);
   if (note && note->kind == RelayNote::Kind::replica) return add_replica(entry);
   if (note && note->kind == RelayNote::Kind::server) return add_server(entry, note->number);
+  if (note && note->kind == RelayNote::Kind::refused)
+    return refuse_server(note->number, "it does not accept connections");
   end(entry, "it sent a note that is not its turn");
 }
 
@@ -189,10 +186,8 @@ void WorkerGate::add_replica(Entries::iterator entry) {
     return end(entry, std::strerror(errno));
   std::shared_ptr<SealedPipe> pipe = entry->pipe;
   RemotePeer peer{pipe->peer().name,
-                  [this, weak = std::weak_ptr(pipe)](uint16_t port) -> Result<uint16_t> {
-                    auto alive = weak.lock();
-                    if (alive == nullptr) return user_error("its connection has ended");
-                    return forward(alive, port);
+                  [this, weak = std::weak_ptr(pipe)](uint16_t port, HttpProxy::Connected done) {
+                    connect(weak.lock(), port, std::move(done));
                   }};
   adopt_(ends[1], std::move(peer));
   pipe->attach(ends[0]);
@@ -200,56 +195,41 @@ void WorkerGate::add_replica(Entries::iterator entry) {
 
 // ---- Servers of replicas
 
-Result<uint16_t> WorkerGate::forward(const std::shared_ptr<SealedPipe>& pipe, uint16_t port) {
-  auto entry = std::ranges::find(entries_, pipe, &Entry::pipe);
-  if (entry == entries_.end()) return user_error("its connection has ended");
-  if (entry->forward && entry->forward->port == port)
-    return entry->forward->acceptor.local_endpoint().port();
-  boost::system::error_code error;
-  auto made = std::make_shared<Forward>(Forward{tcp::acceptor(loop_.context()), port, pipe});
-  tcp::endpoint end(asio::ip::address_v4::loopback(), 0);
-  made->acceptor.open(end.protocol(), error);
-  if (!error) made->acceptor.bind(end, error);
-  if (!error) made->acceptor.listen(asio::socket_base::max_listen_connections, error);
-  if (error)
-    return environment_error(
-        fmt::format("the front has no port for the server of a replica: {}", error.message()));
-  boost::system::error_code ignored;
-  if (entry->forward) entry->forward->acceptor.close(ignored);
-  entry->forward = made;
-  ask_for_server(made);
-  return made->acceptor.local_endpoint().port();
+/// The worker opens a pipe for it. A request that cannot be sent is sent to another server, or
+/// waits: that its server cannot be reached does not mean that it has died.
+void WorkerGate::connect(const std::shared_ptr<SealedPipe>& pipe, uint16_t port,
+                         HttpProxy::Connected done) {
+  if (pipe == nullptr || !pipe->is_open())
+    return done(environment_error("the connection to its worker has ended"));
+  if (wanted_.size() >= kPipesMax)
+    return done(environment_error(fmt::format("{} connections to servers are awaited", kPipesMax)));
+  uint64_t number = ++last_number_;
+  wanted_[number] = {std::move(done), pipe};
+  pipe->tell(RelayNote{RelayNote::Kind::wanted, number, port}.encode());
+  auto timer = std::make_shared<asio::steady_timer>(loop_.context(), kServerTime);
+  timer->async_wait([this, timer, number](const boost::system::error_code&) {
+    refuse_server(number, "its worker does not answer");
+  });
 }
 
-void WorkerGate::ask_for_server(const std::shared_ptr<Forward>& forward) {
-  forward->acceptor.async_accept(
-      [this, forward](const boost::system::error_code& error, tcp::socket socket) {
-        if (!forward->acceptor.is_open()) return;
-        auto pipe = forward->pipe.lock();
-        if (!error && pipe != nullptr && wanted_.size() < kPipesMax) {
-          uint64_t number = ++last_number_;
-          wanted_[number] = std::make_shared<tcp::socket>(std::move(socket));
-          pipe->tell(RelayNote{RelayNote::Kind::wanted, number, forward->port}.encode());
-          auto timer = std::make_shared<asio::steady_timer>(loop_.context(), kServerTime);
-          timer->async_wait(
-              [this, timer, number](const boost::system::error_code&) { wanted_.erase(number); });
-        }
-        if (!error) return ask_for_server(forward);
-        auto pause = std::make_shared<asio::steady_timer>(loop_.context(), kAcceptRetry);
-        pause->async_wait([this, pause, forward](const boost::system::error_code& failed) {
-          if (!failed && forward->acceptor.is_open()) ask_for_server(forward);
-        });
-      });
+void WorkerGate::refuse_server(uint64_t number, const std::string& why) {
+  auto found = wanted_.find(number);
+  if (found == wanted_.end()) return;
+  auto done = std::move(found->second.done);
+  wanted_.erase(found);
+  done(environment_error(why));
 }
 
 void WorkerGate::add_server(Entries::iterator entry, uint64_t number) {
   auto found = wanted_.find(number);
   if (found == wanted_.end()) return end(entry, "nothing waits for this connection");
-  boost::system::error_code error;
-  int socket = found->second->release(error);
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
+    return end(entry, std::strerror(errno));
+  auto done = std::move(found->second.done);
   wanted_.erase(found);
-  if (error) return end(entry, error.message());
-  entry->pipe->attach(socket);
+  entry->pipe->attach(ends[0]);
+  done(ends[1]);
 }
 
 }  // namespace flow

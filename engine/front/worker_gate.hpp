@@ -17,6 +17,7 @@
 #include "engine/relay/relay_notes.hpp"
 #include "engine/relay/sealed_pipe.hpp"
 #include "engine/serve/http/event_loop.hpp"
+#include "engine/serve/http/http_proxy.hpp"
 #include "flow/result.hpp"
 
 namespace flow {
@@ -24,9 +25,9 @@ namespace flow {
 /// A replica on another machine.
 struct RemotePeer {
   std::string worker;  // that it runs on
-  /// Opens a port of 127.0.0.1 here that leads to this port of the worker's 127.0.0.1, for as long
-  /// as the replica is connected.
-  std::function<Result<uint16_t>(uint16_t port)> forward{};
+  /// Makes a connection to this port of the worker's 127.0.0.1, for as long as the replica is
+  /// connected. Nothing listens for it on this machine, where others could use it.
+  std::function<void(uint16_t port, HttpProxy::Connected done)> connect{};
 };
 
 /// Only the loop's thread uses it, but for construction, and destruction after the loop has
@@ -51,11 +52,13 @@ class WorkerGate {
   uint16_t port() const { return port_; }
 
  private:
-  struct Forward;
   struct Entry {
     std::shared_ptr<SealedPipe> pipe;
-    std::shared_ptr<Forward> forward;  // of a replica whose server gets requests
     bool is_open = false;
+  };
+  struct Wanted {
+    HttpProxy::Connected done;
+    std::weak_ptr<SealedPipe> asked;  // the pipe of the replica
   };
   using Entries = std::list<Entry>;
 
@@ -65,8 +68,8 @@ class WorkerGate {
   void note(Entries::iterator entry, const std::string& text);
   void add_replica(Entries::iterator entry);
   void add_server(Entries::iterator entry, uint64_t number);
-  Result<uint16_t> forward(const std::shared_ptr<SealedPipe>& pipe, uint16_t port);
-  void ask_for_server(const std::shared_ptr<Forward>& forward);
+  void refuse_server(uint64_t number, const std::string& why);
+  void connect(const std::shared_ptr<SealedPipe>& pipe, uint16_t port, HttpProxy::Connected done);
   void end(Entries::iterator entry, const std::string& why);
   void reject(const std::string& address, const std::string& why);
   size_t handshakes() const;
@@ -84,7 +87,7 @@ class WorkerGate {
   Entries entries_;  // up to kPipesMax
   uint64_t last_number_ = 0;
   // Connections for which a worker was asked, by number; entries leave after kServerTime.
-  std::map<uint64_t, std::shared_ptr<boost::asio::ip::tcp::socket>> wanted_;
+  std::map<uint64_t, Wanted> wanted_;
 };
 
 }  // namespace flow

@@ -63,7 +63,7 @@ class FrontRelay::Impl {
     explicit Link(EventLoop& loop) : resolver(loop.context()), timer(loop.context()) {}
     std::string front;
     RelayNote note;
-    int local = -1;  // owned until a pipe has it; -1: the server cannot be reached
+    int local = -1;  // owned until a pipe has it
     Clock::time_point until = Clock::now() + kConnectTime;
     std::chrono::milliseconds pause = kPauseMin;
     tcp::resolver resolver;
@@ -80,7 +80,8 @@ class FrontRelay::Impl {
   void fail(Links::iterator link, const std::string& why);
   void try_later(Links::iterator link);
   void end(Links::iterator link);
-  void connect_to_server(const std::string& front, const RelayNote& wanted);
+  void connect_to_server(const std::string& front, const std::weak_ptr<SealedPipe>& asking,
+                         const RelayNote& wanted);
 
   const cluster::SessionOptions options_;
   const std::string host_;
@@ -209,17 +210,13 @@ void FrontRelay::Impl::connected(Links::iterator link, tcp::socket socket) {
                            link->is_open = true;
                            fronts_.at(link->front)->problem.clear();
                            link->pipe->tell(link->note.encode());
-                           int local = std::exchange(link->local, -1);
-                           if (local >= 0) return link->pipe->attach(local);
-                           link->pipe->close(
-                               "the server of the replica does not accept connections");
-                           end(link);
+                           link->pipe->attach(std::exchange(link->local, -1));
                          },
                      .noted =
-                         [this, front](const std::string& text) {
+                         [this, front, pipe = std::weak_ptr(link->pipe)](const std::string& text) {
                            auto note = RelayNote::parse(text);
                            if (note && note->kind == RelayNote::Kind::wanted)
-                             connect_to_server(front, *note);
+                             connect_to_server(front, pipe, *note);
                          },
                      .ended =
                          [this, link](cluster::EndKind, const std::string& why) {
@@ -252,14 +249,20 @@ void FrontRelay::Impl::end(Links::iterator link) {
 }
 
 /// The front forwards a request to the server of a replica here.
-void FrontRelay::Impl::connect_to_server(const std::string& front, const RelayNote& wanted) {
+void FrontRelay::Impl::connect_to_server(const std::string& front,
+                                         const std::weak_ptr<SealedPipe>& asking,
+                                         const RelayNote& wanted) {
   auto socket = std::make_shared<tcp::socket>(loop_.context());
-  RelayNote answer{RelayNote::Kind::server, wanted.number};
   socket->async_connect(tcp::endpoint(asio::ip::address_v4::loopback(), wanted.port),
-                        [this, socket, front, answer](const boost::system::error_code& error) {
+                        [this, socket, front, asking,
+                         number = wanted.number](const boost::system::error_code& error) {
+                          auto pipe = asking.lock();
+                          if (error && pipe != nullptr)
+                            pipe->tell(RelayNote{RelayNote::Kind::refused, number}.encode());
+                          if (error) return;
                           boost::system::error_code ignored;
-                          if (!error) socket->set_option(tcp::no_delay(true), ignored);
-                          carry(front, answer, error ? -1 : socket->release(ignored));
+                          socket->set_option(tcp::no_delay(true), ignored);
+                          carry(front, {RelayNote::Kind::server, number}, socket->release(ignored));
                         });
 }
 

@@ -14,8 +14,8 @@ std::string RelayNote::encode() const {
 std::optional<RelayNote> RelayNote::parse(std::string_view text) {
   cluster::ByteReader in(text);
   RelayNote note{static_cast<Kind>(in.number<uint8_t>())};
-  bool is_known =
-      note.kind == Kind::replica || note.kind == Kind::wanted || note.kind == Kind::server;
+  bool is_known = note.kind == Kind::replica || note.kind == Kind::wanted ||
+                  note.kind == Kind::server || note.kind == Kind::refused;
   if (!is_known) return std::nullopt;
   if (note.kind != Kind::replica) note.number = in.number<uint64_t>();
   if (note.kind == Kind::wanted) note.port = in.number<uint16_t>();

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/serve/http/http_proxy.hpp"
 #include "engine/serve/inference.hpp"
 #include "engine/serve/latency_histogram.hpp"
 #include "engine/serve/line_limiter.hpp"
@@ -28,6 +29,7 @@ class FrontReplica : public Replica {
     std::string worker{};        // that it runs on; "": the front's machine
     uint16_t server = 0;         // the port of the HTTP server to which its requests are forwarded
     uint64_t server_socket = 0;  // the cookie of the socket that listens there; 0: not known
+    HttpProxy::Connect connect{};  // to that port at its worker; null: the port is one here
   };
   /// It has joined, and gets requests from now on. `url` is that of the service.
   virtual void joined(const std::string& url) = 0;

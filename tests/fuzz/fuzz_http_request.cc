@@ -1,6 +1,8 @@
 // Bytes of a connection to a service: they give the same requests and the same error however they
 // are split, and a request that is printed again, or forwarded, is read as the same request.
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "engine/serve/http/forwarded_fields.hpp"
 #include "engine/serve/http/http_request.hpp"
@@ -19,6 +21,10 @@ const flow::HttpRules kRules{64, methods_of, {"models.example"}};
 const flow::HttpRules kProxyRules{.body_max = 64,
                                   .methods = [](std::string_view) { return flow::kAnyMethod; },
                                   .keeps_fields = true};
+const flow::HttpRules kUploadRules{.body_max = 64,
+                                   .methods = [](std::string_view) { return flow::kAnyMethod; },
+                                   .keeps_fields = true,
+                                   .streamed_above = 3};
 
 struct Conversation {
   std::vector<HttpRequest> requests;
@@ -53,6 +59,7 @@ void check(const HttpRequest& request) {
 Conversation read(std::string_view text, size_t part, const flow::HttpRules& rules = kRules) {
   flow::HttpRequestReader reader(rules);
   Conversation all;
+  std::optional<HttpRequest> upload;
   for (size_t at = 0; at < text.size();) {
     std::string_view bytes = text.substr(at, part);
     size_t taken = reader.read(bytes);
@@ -65,8 +72,15 @@ Conversation read(std::string_view text, size_t part, const flow::HttpRules& rul
       FLOW_CHECK((all.error.status == 405) == !all.error.allow.empty());
       break;
     }
-    if (all.state == State::whole) {
+    if (upload && (all.state == State::body || all.state == State::whole))
+      upload->body += reader.take_body();
+    if (!upload && reader.is_streamed()) {
+      FLOW_CHECK(text.substr(0, at).ends_with("\r\n\r\n"));
+      FLOW_CHECK(!reader.body_length() || *reader.body_length() > *rules.streamed_above);
+      upload = reader.take_head();
+    } else if (all.state == State::whole) {
       all.requests.push_back(reader.take());
+      if (upload) all.requests.back() = *std::exchange(upload, std::nullopt);
       if (&rules == &kRules) check(all.requests.back());
       all.taken = at;
       all.state = reader.state();
@@ -122,5 +136,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Conversation proxied = read(text, std::max<size_t>(size, 1), kProxyRules);
   FLOW_CHECK(proxied == read(text, 1, kProxyRules));
   for (const HttpRequest& request : proxied.requests) check_forwarded(request);
+  // Bodies in parts are those that are read whole, and may be larger.
+  Conversation uploads = read(text, std::max<size_t>(size, 1), kUploadRules);
+  FLOW_CHECK(uploads == read(text, 1, kUploadRules));
+  FLOW_CHECK(uploads.requests.size() >= proxied.requests.size());
+  FLOW_CHECK(
+      std::equal(proxied.requests.begin(), proxied.requests.end(), uploads.requests.begin()));
   return 0;
 }

@@ -2,6 +2,7 @@
 #include "engine/relay/front_relay.hpp"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -128,14 +129,13 @@ class Gatehouse {
     std::lock_guard lock(mutex_);
     return peers_[number].second.worker;
   }
-  uint16_t forward(size_t number, uint16_t port) {
-    uint16_t here = 0;
+  /// A connection to the port at the worker, or why there is none.
+  Result<int> connect(size_t number, uint16_t port) {
+    std::promise<Result<int>> made;
     loop_.run([&] {
-      auto made = peers_[number].second.forward(port);
-      REQUIRE(made.ok());
-      here = *made;
+      peers_[number].second.connect(port, [&](Result<int> socket) { made.set_value(socket); });
     });
-    return here;
+    return made.get_future().get();
   }
   std::string lines() {
     std::lock_guard lock(mutex_);
@@ -318,18 +318,36 @@ TEST_CASE("a gate forwards connections to a server at the worker") {
   gate.socket(0);
   auto [listener, port] = listen_tcp();
   Connection server(listener);
-  uint16_t here = gate.forward(0, port);
-  CHECK(gate.forward(0, port) == here);
-  Connection client(connect_tcp(here));
+  auto connected = gate.connect(0, port);
+  REQUIRE(connected.ok());
+  CHECK(::fcntl(*connected, F_SETFL, 0) == 0);  // it blocks
+  Connection client(*connected);
   REQUIRE(send_fully(client.number, "GET /"));
   Connection accepted(::accept4(server.number, nullptr, nullptr, SOCK_CLOEXEC));
   CHECK(receive_up_to(accepted.number, 5) == "GET /");
   REQUIRE(send_fully(accepted.number, "answer"));
   ::shutdown(accepted.number, SHUT_RDWR);
   CHECK(receive_up_to(client.number, 100) == "answer");
-  // Nothing listens there: the connection is closed.
   auto [closed, free_port] = listen_tcp();
   ::close(closed);
-  Connection refused(connect_tcp(gate.forward(0, free_port)));
-  CHECK(receive_up_to(refused.number, 100).empty());
+  auto refused = gate.connect(0, free_port);
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().message == "it does not accept connections");
+}
+
+TEST_CASE("a gate says that the worker of a server is gone") {
+  RelayPlace place;
+  Gatehouse gate(*place.temporary);
+  gate.open();
+  place.relay.set_port(kFrontName, gate.port());
+  auto [listener, port] = listen_tcp();
+  Connection server(listener);
+  {
+    Connection replica(place.connect());
+    gate.socket(0);
+  }
+  CHECK(receive_up_to(gate.socket(0), 1).empty());  // the replica has left
+  auto gone = gate.connect(0, port);
+  REQUIRE_FALSE(gone.ok());
+  CHECK(gone.error().message == "the connection to its worker has ended");
 }

@@ -150,7 +150,8 @@ TEST_CASE("a silent peer of a sealed stream is dropped") {
 TEST_CASE("notes of a relay are read as they were written, and others are none") {
   using Kind = RelayNote::Kind;
   for (const RelayNote& note :
-       {RelayNote{}, RelayNote{Kind::wanted, 77, 8080}, RelayNote{Kind::server, UINT64_MAX}}) {
+       {RelayNote{}, RelayNote{Kind::wanted, 77, 8080}, RelayNote{Kind::server, UINT64_MAX},
+        RelayNote{Kind::refused, 77}}) {
     auto again = RelayNote::parse(note.encode());
     REQUIRE(again);
     CHECK(*again == note);

@@ -250,6 +250,26 @@ TEST_CASE("a request whose client has left is logged with status 499") {
   CHECK(folder.lines().size() == 1);
 }
 
+TEST_CASE("a log that another program has renamed or removed is opened again") {
+  LogFolder folder;
+  Service service(logging(), {.access_log = folder.path()});
+  Client client(service.port);
+  const std::string moved = folder.path() + ".moved";
+  auto ask = [&] { CHECK(client.post(kInfer, infer_body("x", 1)).status == 200); };
+  auto wait = [&] {
+    while (folder.lines().size() != 1) std::this_thread::yield();
+  };
+  ask();
+  wait();
+  std::filesystem::rename(folder.path(), moved);
+  ask();
+  wait();  // in a new file
+  std::filesystem::remove(folder.path());
+  ask();
+  wait();
+  CHECK(lines_of(moved).size() == 1);
+}
+
 TEST_CASE("without the option a front logs no request") {
   LogFolder folder;
   {

@@ -1,6 +1,7 @@
 // The front of a service whose replicas are HTTP servers, all of which the test plays.
 #include <fmt/format.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <condition_variable>
 #include <future>
@@ -11,6 +12,7 @@
 #include "engine/front/front.hpp"
 #include "engine/front/front_messages.hpp"
 #include "engine/process/listening_socket.hpp"
+#include "engine/serve/http/http_upload.hpp"
 #include "upstream_socket.hpp"
 
 using namespace flow;
@@ -86,6 +88,20 @@ class ForwardedService {
     port = port_of(replica.url);
     return replica;
   }
+  /// One of another machine, to which `connect` makes connections.
+  ServerReplica& add_remote(
+      const std::function<void(ServerReplica&, HttpProxy::Connected)>& connect) {
+    ServerReplica& replica = replicas_.emplace_back();
+    auto described = description(replica);
+    described.connect = [&replica, connect](HttpProxy::Connected done) {
+      connect(replica, std::move(done));
+    };
+    Status joined;
+    loop_.run([&] { joined = front_->join(replica, {"r1", described, options_}); });
+    REQUIRE(joined.ok());
+    port = port_of(replica.url);
+    return replica;
+  }
   Status join(ServerReplica& replica, const std::string& version, const ServiceOptions& options) {
     Status joined;
     loop_.run([&] { joined = front_->join(replica, {version, description(replica), options}); });
@@ -138,7 +154,7 @@ class ForwardedService {
 
  private:
   static FrontReplica::Description description(const ServerReplica& replica) {
-    return {"web[0]", kNoProcess, "", "", replica.upstream.port, replica.socket};
+    return {"web[0]", kNoProcess, "", "", replica.upstream.port, replica.socket, {}};
   }
 
   ServiceOptions options_;
@@ -360,7 +376,7 @@ TEST_CASE("a forwarded request has until its deadline for the head of its respon
   CHECK(service.status().errors() == 1);
 }
 
-TEST_CASE("a forwarded service has at most `queue` requests at once") {
+TEST_CASE("a forwarded service has at most `queue` requests at once for each of its servers") {
   ServiceOptions options;
   options.queue = 2;
   ForwardedService service(options);
@@ -368,7 +384,100 @@ TEST_CASE("a forwarded service has at most `queue` requests at once") {
   service.wait_for(0, 2, 0);
   HttpPeer client = service.ask();
   CHECK_THAT(client.head(), StartsWith("HTTP/1.1 429 "));
-  CHECK_THAT(client.until("}"), Contains("`web` has 2 requests, as many as its `queue` permits"));
+  CHECK_THAT(client.until("}"),
+             Contains("`web` has 2 requests, as many as its `queue` of 2 for each server permits"));
+  ServerReplica& second = service.add();
+  HttpPeer three = service.ask(), four = service.ask();
+  service.wait_for(0, 4, 1);
+  HttpPeer other = service.ask();
+  CHECK_THAT(other.head(), StartsWith("HTTP/1.1 429 "));
+  CHECK_THAT(other.until("}"), Contains("`web` has 4 requests"));
+  service.leave(second);  // it takes no more
+  HttpPeer last = service.ask();
+  CHECK_THAT(last.head(), StartsWith("HTTP/1.1 429 "));
+  CHECK_THAT(last.until("}"), Contains("`web` has 2 requests"));
+}
+
+TEST_CASE("a server of another machine that cannot be reached has not died") {
+  ForwardedService service({}, 0);
+  std::atomic<int> refused = 0;
+  std::atomic<bool> is_reachable = false;
+  ServerReplica& remote = service.add_remote([&](ServerReplica& self, HttpProxy::Connected done) {
+    if (is_reachable) return done(connect_to(self.upstream.port));
+    refused++;
+    done(environment_error("its worker does not answer"));
+  });
+  // Not idempotent: a request that a server may have got would not be sent again.
+  HttpPeer client = service.ask("/", "Content-Length: 2\r\n", "POST");
+  client.send("hi");
+  while (refused < 3) std::this_thread::yield();
+  CHECK(service.status().requests() == 0);
+  is_reachable = true;
+  HttpPeer server = remote.upstream.accept();
+  server.until("\r\n\r\nhi");
+  server.send(kAnswer);
+  CHECK_THAT(client.head(), StartsWith("HTTP/1.1 200 "));
+}
+
+TEST_CASE("a body is sent to a server while it arrives, through a drain to its end") {
+  const size_t size = 2 * HttpUpload::kKeptMax;
+  const std::string begin(HttpUpload::kKeptMax, 'a'), end(size - begin.size(), 'b');
+  ForwardedService service;
+  HttpPeer client = service.ask("/", fmt::format("Content-Length: {}\r\n", size), "PUT");
+  client.send(begin);
+  HttpPeer server = service.replica().upstream.accept();
+  CHECK_THAT(server.head(), Contains(fmt::format("Content-Length: {}\r\n", size)));
+  CHECK((server.read(begin.size()) == begin));
+  service.leave(service.replica());
+  client.send(end);
+  CHECK((server.read(end.size()) == end));
+  CHECK_FALSE(service.replica().is_released());
+  server.send(kAnswer);
+  CHECK_THAT(client.head(), StartsWith("HTTP/1.1 200 "));
+  service.replica().wait_released();
+}
+
+TEST_CASE("a request whose large body was sent is not repeated, a small one is") {
+  ForwardedService service(service_options(true));
+  const std::string chunk = "4\r\nbody\r\n";
+  HttpPeer small = service.ask("/", "Transfer-Encoding: chunked\r\n", "POST");
+  small.send(chunk);
+  {
+    HttpPeer server = service.replica().upstream.accept();
+    server.until(chunk);
+  }  // it dies
+  HttpPeer again = service.replica().upstream.accept();
+  CHECK_THAT(again.until(chunk), StartsWith("POST / ") && Contains("Transfer-Encoding: chunked"));
+  small.send("0\r\n\r\n");
+  CHECK(again.until("0\r\n\r\n") == "0\r\n\r\n");
+  again.send(kAnswer);
+  CHECK_THAT(small.head(), StartsWith("HTTP/1.1 200 "));
+
+  const size_t size = 2 * HttpUpload::kKeptMax;
+  HttpPeer large = service.ask("/", fmt::format("Content-Length: {}\r\n", size), "POST");
+  large.send(std::string(size - 1, 'a'));
+  {
+    HttpPeer server = service.replica().upstream.accept();
+    server.head();
+    server.read(size - 1);
+  }
+  CHECK_THAT(large.head(), StartsWith("HTTP/1.1 502 ") && Contains("Connection: close"));
+  CHECK_THAT(large.until("}"), Contains("is not repeated, because its body was sent already"));
+}
+
+TEST_CASE("a client whose body stops or breaks while it waits for a server is answered") {
+  ServiceOptions options;
+  ForwardedService patient(options);
+  options.limits.body_ms = 20;
+  ForwardedService service(options);
+  for (ForwardedService* each : {&patient, &service})
+    each->replica().upstream.close();  // unreachable
+  HttpPeer broken = patient.ask("/", "Transfer-Encoding: chunked\r\n", "POST");
+  broken.send("x\r\n");
+  CHECK_THAT(broken.head(), StartsWith("HTTP/1.1 400 "));
+  HttpPeer silent = service.ask("/", "Transfer-Encoding: chunked\r\n", "POST");
+  silent.send("4\r\nbo");
+  CHECK_THAT(silent.head(), StartsWith("HTTP/1.1 408 "));
 }
 
 TEST_CASE("a forwarded service asks for keys, but not for its health") {

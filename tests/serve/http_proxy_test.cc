@@ -9,6 +9,7 @@
 #include <mutex>
 #include <thread>
 
+#include "engine/serve/http/http_upload.hpp"
 #include "tests/serve/upstream_socket.hpp"
 
 using namespace flow;
@@ -32,24 +33,35 @@ struct ProxyTestOptions {
   int64_t timeout_ms = kForever;
   bool is_repeatable = false;
   HttpProxy::Check check = {};
+  std::optional<uint64_t> streamed_above = {};
 };
+
+ProxyTestOptions streaming() {
+  ProxyTestOptions options;
+  options.streamed_above = 8;
+  return options;
+}
 
 /// Forwards all requests. Those that remain unanswered get 502.
 class ProxyServer {
  public:
   explicit ProxyServer(const ProxyTestOptions& test = {}) {
     HttpOptions options{.name = "proxy", .limits = test.limits};
-    options.rules = {.methods = [](std::string_view) { return kAnyMethod; }, .keeps_fields = true};
+    options.rules = {.methods = [](std::string_view) { return kAnyMethod; },
+                     .keeps_fields = true,
+                     .streamed_above = test.streamed_above};
     auto opened = HttpServer::open(options, [this, test](HttpRequest request, HttpReply reply) {
-      auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(test.timeout_ms);
-      proxy_->forward({std::move(request), std::move(reply), deadline, test.is_repeatable},
-                      [this](ProxyOutcome outcome, ProxiedRequest proxied) {
-                        if (outcome.kind == Kind::unreachable || outcome.kind == Kind::died)
-                          proxied.reply.send(error_response(502, "no answer"));
-                        std::lock_guard lock(mutex_);
-                        outcomes_.push_back(std::move(outcome));
-                        changed_.notify_all();
-                      });
+      auto patience = std::chrono::milliseconds(test.timeout_ms);
+      auto deadline = std::chrono::steady_clock::now() + patience;
+      proxy_->forward(
+          {std::move(request), std::move(reply), deadline, test.is_repeatable, patience},
+          [this](ProxyOutcome outcome, ProxiedRequest proxied) {
+            if (outcome.kind == Kind::unreachable || outcome.kind == Kind::died)
+              proxied.reply.send(error_response(502, "no answer"));
+            std::lock_guard lock(mutex_);
+            outcomes_.push_back(std::move(outcome));
+            changed_.notify_all();
+          });
     });
     REQUIRE(opened.ok());
     server = std::move(*opened);
@@ -488,4 +500,230 @@ TEST_CASE("a server ends while requests are forwarded") {
   CHECK(waiting.rest().empty());
   CHECK(upstream.rest().empty());
   CHECK(other.rest().empty());
+}
+
+// ---- Bodies that are sent while they arrive
+
+TEST_CASE("a body reaches the upstream while it arrives, framed as the client did") {
+  ProxyServer server(streaming());
+  HttpPeer client = server.client();
+  client.send("POST /1 HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\nExpect: 100-continue\r\n\r\n");
+  HttpPeer upstream = server.upstream.accept();
+  std::string head = upstream.head();
+  CHECK_THAT(head, Contains("Content-Length: 10\r\n") && !Contains("Expect"));
+  CHECK(client.head() == "HTTP/1.1 100 Continue\r\n\r\n");
+  client.send("01234");
+  CHECK(upstream.read(5) == "01234");
+  client.send("56789");
+  CHECK(upstream.read(5) == "56789");
+  upstream.send(ok_text("1"));
+  CHECK(client.until("\r\n\r\n1") == ok_text("1"));
+  // Both connections are used again.
+  client.send("POST /2 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3;x=y\r\nabc\r\n");
+  CHECK_THAT(upstream.head(), Contains("POST /2") && Contains("Transfer-Encoding: chunked\r\n"));
+  CHECK(upstream.until("abc\r\n") == "3\r\nabc\r\n");
+  client.send("2\r\nde\r\n");
+  CHECK(upstream.until("de\r\n") == "2\r\nde\r\n");
+  client.send("0\r\nTrailer: dropped\r\n\r\n" + get_text("/3"));
+  CHECK(upstream.until("0\r\n\r\n") == "0\r\n\r\n");
+  upstream.send(ok_text("2"));
+  CHECK(client.until("\r\n\r\n2") == ok_text("2"));
+  CHECK_THAT(upstream.head(), Contains("GET /3 "));
+  upstream.send(ok_text("3"));
+  CHECK(client.until("\r\n\r\n3") == ok_text("3"));
+}
+
+TEST_CASE("a client waits for an upstream that does not read, and all of a large body arrives") {
+  constexpr size_t kSize = 64u << 20;
+  ProxyServer server(streaming());
+  HttpPeer client = server.client();
+  std::string body(kSize, 0);
+  for (size_t i = 0; i < body.size(); i++) body[i] = static_cast<char>('a' + i % 23);
+  client.send(fmt::format("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", kSize));
+  HttpPeer upstream = server.upstream.accept();
+  upstream.head();
+  size_t sent = 0;
+  // Until the sockets between are full: memory of the server would take the rest.
+  for (pollfd writable{client.descriptor(), POLLOUT, 0};
+       sent < body.size() && ::poll(&writable, 1, 300) == 1;) {
+    ssize_t more = ::send(client.descriptor(), body.data() + sent, body.size() - sent,
+                          MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (more <= 0) break;
+    sent += static_cast<size_t>(more);
+  }
+  CHECK(sent < body.size());
+  std::thread writer([&] { client.send(body.substr(sent)); });
+  CHECK((upstream.read(kSize) == body));
+  writer.join();
+  upstream.send(ok_text("ok"));
+  CHECK(client.until("\r\n\r\nok") == ok_text("ok"));
+}
+
+TEST_CASE("bodies that are sent while memory is short arrive, too") {
+  ProxyTestOptions options = streaming();
+  options.limits.bytes_max = 100'000;
+  ProxyServer server(options);
+  std::string body(1'000'000, 'x');
+  std::string text = "PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n";
+  HttpPeer first = server.client(), second = server.client();
+  first.send(text);
+  HttpPeer at_first = server.upstream.accept();
+  at_first.head();
+  std::thread writer([&] { first.send(body); });
+  second.send(text);  // it gets a place, or is told that there is none
+  CHECK((at_first.read(body.size()) == body));
+  writer.join();
+  at_first.send(ok_text("ok"));
+  CHECK(first.until("\r\n\r\nok") == ok_text("ok"));
+}
+
+TEST_CASE("an upstream may answer before the end of a body, whose connection then ends") {
+  ProxyServer server(streaming());
+  HttpPeer client = server.client();
+  client.send("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\nbegin");
+  HttpPeer upstream = server.upstream.accept();
+  upstream.until("begin");
+  upstream.send("HTTP/1.1 413 x\r\nContent-Length: 3\r\n\r\nbig");
+  CHECK_THAT(client.until("\r\n\r\nbig"), Contains("413 Payload Too Large\r\nContent-Length: 3\r\n"
+                                                   "Connection: close\r\n"));
+  CHECK(upstream.rest().empty());
+  client.send("more");  // which is no request
+  CHECK(client.rest().empty());
+  CHECK(server.kind() == Kind::responded);
+}
+
+TEST_CASE("a response may begin while the body still arrives") {
+  ProxyServer server(streaming());
+  HttpPeer client = server.client();
+  client.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+  HttpPeer upstream = server.upstream.accept();
+  upstream.head();
+  upstream.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+  CHECK_THAT(client.head(), Contains("Connection: close"));
+  for (const char* part : {"3\r\none\r\n", "3\r\ntwo\r\n"}) {
+    client.send(part);
+    CHECK(upstream.until(part) == part);
+    upstream.send(part);
+    CHECK(client.until(part) == part);
+  }
+  client.send("0\r\n\r\n");
+  CHECK(upstream.until("0\r\n\r\n") == "0\r\n\r\n");
+  upstream.send("0\r\n\r\n");
+  CHECK(client.rest() == "0\r\n\r\n");
+  CHECK(server.kind() == Kind::responded);
+}
+
+TEST_CASE("a client that leaves or stops within a body ends its request at the upstream") {
+  ProxyTestOptions options = streaming();
+  ProxyServer server(options);
+  const std::string head = "PUT / HTTP/1.1\r\nHost: a\r\n";
+  auto ask = [&](HttpPeer& client, const std::string& text) {
+    client.send(head + text);
+    HttpPeer upstream = server.upstream.accept();
+    upstream.until("\r\n\r\n");
+    return upstream;
+  };
+  {
+    HttpPeer client = server.client();
+    HttpPeer upstream = ask(client, "Content-Length: 20\r\n\r\nbegin");
+    client.end_sending();
+    CHECK_THAT(client.rest(), Contains(" 400 ") && Contains("ends within its body"));
+    upstream.rest();
+    CHECK(server.outcome().status == 400);
+  }
+  {
+    HttpPeer client = server.client();
+    HttpPeer upstream = ask(client, "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nx\r\n");
+    CHECK_THAT(client.rest(), Contains(" 400 ") && Contains("chunks of the body are broken"));
+    CHECK_THAT(upstream.rest(), !Contains("0\r\n\r\n"));
+    CHECK(server.kind() == Kind::rejected);
+  }
+  HttpPeer client = server.client();
+  HttpPeer upstream = ask(client, "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n");
+  upstream.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+  client.head();
+  client.end_sending();
+  CHECK(client.rest().empty());  // the response has no end
+  CHECK(server.kind() == Kind::left);
+}
+
+TEST_CASE("a client that sends nothing more of a body gets 408") {
+  ProxyTestOptions options = streaming();
+  options.limits.body_ms = 50;
+  ProxyServer server(options);
+  HttpPeer client = server.client();
+  client.send("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 20\r\n\r\nbegin");
+  HttpPeer upstream = server.upstream.accept();
+  CHECK_THAT(client.rest(), Contains(" 408 "));
+  CHECK_THAT(upstream.rest(), Contains("begin"));
+  CHECK(server.kind() == Kind::rejected);
+}
+
+TEST_CASE("an upstream that stops reading a body, or does not answer after it, is a 504") {
+  ProxyTestOptions options = streaming();
+  options.timeout_ms = 100;
+  ProxyServer server(options);
+  for (size_t size : {size_t{20}, size_t{64} << 20}) {
+    HttpPeer client = server.client();
+    client.send(fmt::format("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", size));
+    std::thread writer([&] { client.send(std::string(size, 'x')); });
+    HttpPeer upstream = server.upstream.accept();
+    CHECK_THAT(client.until("}"), Contains(" 504 ") && Contains("within its timeout"));
+    writer.join();
+    CHECK(server.kind() == Kind::timeout);
+  }
+}
+
+TEST_CASE("a body that was sent is sent again only if all of it is kept") {
+  for (bool is_repeatable : {false, true}) {
+    ProxyTestOptions options = streaming();
+    options.is_repeatable = is_repeatable;
+    ProxyServer server(options);
+    HttpPeer client = server.client();
+    client.send(get_text("/first"));
+    HttpPeer kept = server.upstream.accept();
+    kept.head();
+    kept.send(ok_text("1"));
+    client.until("\r\n\r\n1");
+    CHECK(server.kind() == Kind::responded);
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n");
+    kept.until("abc\r\n");
+    kept.close();
+    if (!is_repeatable) {
+      CHECK_THAT(client.head(), Contains(" 502 "));
+      CHECK(server.kind() == Kind::died);
+      continue;
+    }
+    HttpPeer next = server.upstream.accept();
+    CHECK_THAT(next.until("abc\r\n"), Contains("POST / HTTP/1.1\r\n"));
+    client.send("0\r\n\r\n");
+    CHECK(next.until("0\r\n\r\n") == "0\r\n\r\n");
+    next.send(ok_text("2"));
+    CHECK(client.until("\r\n\r\n2") == ok_text("2"));
+  }
+}
+
+TEST_CASE("what was taken of a body is dropped, unless it is kept and not too large") {
+  HttpUpload kept(std::nullopt), dropped(std::nullopt);
+  dropped.set_kept(false);
+  const std::string part(HttpUpload::kAheadMax, 'x');
+  for (HttpUpload* upload : {&kept, &dropped}) {
+    upload->append(part);
+    CHECK(upload->is_full());
+    upload->take(part.size());
+    CHECK_FALSE(upload->is_full());
+  }
+  CHECK(kept.held() == part.size());
+  CHECK(kept.is_repeatable());
+  CHECK(dropped.held() == 0);
+  CHECK_FALSE(dropped.is_repeatable());
+  kept.rewind();
+  CHECK((kept.next(part.size() + 1) == part));
+  kept.take(part.size());
+  while (kept.is_repeatable()) {
+    kept.append(part);
+    kept.take(part.size());
+    CHECK(kept.held() <= HttpUpload::kKeptMax);
+  }
+  CHECK(kept.held() == 0);
 }

@@ -189,6 +189,78 @@ TEST_CASE("a web page of another origin is rejected") {
   CHECK(status_of(kGet + "Origin: http://a\r\nOrigin: http://a\r\n\r\n") == 400);
 }
 
+TEST_CASE("a server with TLS takes web pages over https only") {
+  HttpRules rules = kRules;
+  auto asked = [&](const std::string& origin) {
+    return verdict("GET /read HTTP/1.1\r\nHost: a:8443\r\nOrigin: " + origin + "\r\n\r\n", rules)
+        .status;
+  };
+  CHECK(asked("ftp://a:8443") == 403);
+  for (bool is_encrypted : {false, true}) {
+    rules.is_encrypted = is_encrypted;
+    CHECK(asked("https://a:8443") == 200);
+    CHECK(asked("https://models.example") == 200);
+    CHECK(asked("http://a:8443") == (is_encrypted ? 403 : 200));
+    CHECK(asked("http://models.example") == (is_encrypted ? 403 : 200));
+  }
+}
+
+TEST_CASE("a large or chunked body is given in parts while it arrives") {
+  HttpRules rules{.body_max = 10,
+                  .methods = [](std::string_view) { return kAnyMethod; },
+                  .keeps_fields = true,
+                  .streamed_above = 4};
+  auto read = [&](const std::string& text, size_t part, std::optional<uint64_t>& length) {
+    HttpRequestReader reader(rules);
+    std::string body;
+    bool has_head = false;
+    for (size_t at = 0; at < text.size();) {
+      size_t taken = reader.read(std::string_view(text).substr(at, part));
+      at += taken;
+      REQUIRE(reader.state() != State::failed);
+      if (!has_head && reader.state() == State::body) {
+        has_head = true;
+        REQUIRE(reader.is_streamed());
+        CHECK(text.substr(at - 4, 4) == "\r\n\r\n");  // not a byte of the body is taken
+        CHECK(reader.take_head().target == "/a");
+        length = reader.body_length();
+      } else if (has_head) {
+        body += reader.take_body();
+      }
+      if (reader.state() == State::whole) {
+        CHECK(text.substr(at) == "GET");
+        CHECK(reader.take().body.empty());
+        CHECK(reader.state() == State::head);
+        return body;
+      }
+    }
+    FAIL("the request does not end");
+    return body;
+  };
+  const std::string head = "PUT /a HTTP/1.1\r\nHost: a\r\n";
+  for (size_t part : {1, 2, 3, 7, 1000}) {
+    std::optional<uint64_t> length;
+    CHECK(read(head + "Content-Length: 12\r\n\r\nabcdefghijklGET", part, length) == "abcdefghijkl");
+    CHECK(length == 12);
+    CHECK(read(head + "Transfer-Encoding: "
+                      "chunked\r\n\r\n3\r\nabc\r\n9;x=\"y\"\r\ndefghijkl\r\n0\r\nT: t\r\n\r\nGET",
+               part, length) == "abcdefghijkl");
+    CHECK(length == std::nullopt);
+  }
+  // A small one is whole.
+  CHECK(verdict(head + "Content-Length: 4\r\n\r\nabcd", rules).request.body == "abcd");
+}
+
+TEST_CASE("a quoted value of a chunk's extension ends in its line") {
+  for (const char* good : {"1;a=\"b\"\r\nx\r\n0\r\n\r\n", "1;a=\"b\\\"\"\r\nx\r\n0\r\n\r\n"})
+    CHECK(status_of(chunked(good)) == 200);
+  for (const char* bad : {"1;a=\"\r\n", "1;a=\"b\r\nx\r\n0\r\n\r\n", "1\r\nx\r\n0;a=\"\r\n",
+                          "1\r\nx\r\n0;a=\"b\\\"\r\n\r\n"}) {
+    INFO(bad);
+    CHECK(status_of(chunked(bad)) == 400);
+  }
+}
+
 TEST_CASE("a path lists its methods") {
   HttpRequestReader reader(kRules);
   reader.read("BREW /ask HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n");

@@ -143,3 +143,24 @@ TEST_CASE("a response that ends early is broken") {
                           "11111111111111111\r\n", "0\r\nT\r\n\r\n"})
     CHECK(answer(chunked(odd)).error == "the chunks of its body are broken");
 }
+
+TEST_CASE("a response may lack its reason") {
+  for (const char* line : {"HTTP/1.1 207\r\n", "HTTP/1.1 207 \r\n", "HTTP/1.0 207\r\n"}) {
+    INFO(line);
+    Answer got = answer(std::string(line) + "Content-Length: 2\r\n\r\nok");
+    CHECK(got.state == ResponseState::whole);
+    CHECK(got.status == 207);
+    CHECK(got.body == "ok");
+  }
+  CHECK(answer("HTTP/1.1 103\r\n\r\nHTTP/1.1 204\r\n\r\n").status == 204);
+  for (const char* line : {"HTTP/1.1 20\r\n", "HTTP/1.1  20\r\n", "HTTP/1.1 2000\r\n",
+                           "HTTP/1.1\r\n", "HTTP/1.1 20x\r\n", "HTTP/1.1 200\t\r\n"}) {
+    INFO(line);
+    CHECK(answer(std::string(line) + "Content-Length: 0\r\n\r\n").state == ResponseState::failed);
+  }
+}
+
+TEST_CASE("a quote that does not end in the line of a chunk breaks the response") {
+  CHECK(answer(chunked("1;a=\"b\"\r\nx\r\n0\r\n\r\n")).body == "x");
+  CHECK(answer(chunked("1;a=\"b\r\nx\r\n0\r\n\r\n")).state == ResponseState::failed);
+}

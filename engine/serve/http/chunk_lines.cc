@@ -17,6 +17,18 @@ bool begins_with_size(std::string_view line) {
   return digits > 0 && std::string_view("\r; \t").find(line[digits]) != std::string_view::npos;
 }
 
+/// A quoted value of an extension ends in its line.
+bool has_closed_quotes(std::string_view line) {
+  bool is_open = false;
+  for (size_t i = 0; i < line.size(); i++) {
+    if (is_open && line[i] == '\\')
+      i++;
+    else if (line[i] == '"')
+      is_open = !is_open;
+  }
+  return !is_open;
+}
+
 }  // namespace
 
 size_t ChunkLines::read(std::string_view bytes) {
@@ -40,9 +52,17 @@ bool ChunkLines::is_good(std::string_view line) const {
   bool is_first = kept_.size() - line.size() <= 2;  // else a trailer
   return line.ends_with("\r\n") && is_printable(line.substr(0, line.size() - 2)) &&
          (is_after_data_ ? line.size() == 2
-          : is_first     ? begins_with_size(line)
+          : is_first     ? begins_with_size(line) && has_closed_quotes(line)
                          : true) &&
          !is_blank(line[0]) && kept_.size() <= kTrailersMax;
+}
+
+bool ChunkLines::may_continue() const {
+  std::string_view text = kept_;
+  if (text.substr(0, 2) == "\r\n") text.remove_prefix(2);
+  size_t digits = text.find_first_not_of('0');
+  return text.empty() ||
+         (digits > 0 && std::string_view("\r; \t").find(text[digits]) != std::string_view::npos);
 }
 
 bool ChunkLines::clear() {

@@ -18,6 +18,9 @@ class ChunkLines {
   /// For state complete: the parser gets the end of a chunk's data together with the next size, and
   /// the last size together with all trailers. If it needs more lines, they are read after these.
   std::string_view text() const { return kept_; }
+  /// Whether a parser that has text() may need another line: after the end of data, and after the
+  /// size of the last chunk.
+  bool may_continue() const;
   /// The parser has taken text(). False if the chunks so far have too many extensions.
   bool clear();
   /// The data of a chunk has ended: an empty line follows.

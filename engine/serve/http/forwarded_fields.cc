@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string_view>
 
 #include "engine/serve/http/field_text.hpp"
+#include "engine/serve/http/http_upload.hpp"
 
 namespace flow {
 
@@ -82,7 +84,12 @@ std::string forwarded_head(const HttpRequest& request) {
   if (!has_host) append(head, "Host", "localhost");  // a client of HTTP/1.0
   append(head, kForwardedFor, clients + request.client_address);
   append(head, kForwardedProto, request.is_encrypted ? "https" : "http");
-  if (has_body) append(head, "Content-Length", std::to_string(request.body.size()));
+  std::optional<uint64_t> length = request.body.size();
+  if (request.upload) length = request.upload->length();
+  if (!length)
+    append(head, "Transfer-Encoding", "chunked");
+  else if (has_body)
+    append(head, "Content-Length", std::to_string(*length));
   return head + "\r\n";
 }
 

@@ -15,8 +15,8 @@ std::string forwarded_fields(const std::vector<HttpField>& fields);
 bool asks_for_websocket(const std::vector<HttpField>& fields);
 
 /// The head of a request that was read with HttpRules::keeps_fields. Its body is framed by its
-/// length. The client's address is added to X-Forwarded-For; X-Forwarded-Proto is `http` or
-/// `https`.
+/// length, or in chunks if that is not known. The client's address is added to X-Forwarded-For;
+/// X-Forwarded-Proto is `http` or `https`.
 std::string forwarded_head(const HttpRequest& request);
 
 }  // namespace flow

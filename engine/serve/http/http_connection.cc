@@ -25,6 +25,8 @@ constexpr int kRequestsMax = 32;
 constexpr size_t kPipelinedBytes = 16 * 1024;
 // That a client must read of a response, and should send of a body.
 constexpr uint64_t kBytesPerSecondMin = 64 * 1024;
+// Of a body that is handed on while it arrives: read at a time.
+constexpr size_t kUploadStep = 64 * 1024;
 
 }  // namespace
 
@@ -39,7 +41,7 @@ HttpConnection::HttpConnection(HttpShared& shared, const Tcp& protocol, int sock
 // ---- Reading
 
 void HttpConnection::start_read() {
-  if (is_reading_ || is_closed_ || has_ended_) return;
+  if (is_reading_ || is_closed_ || has_ended_ || is_upload_full()) return;
   is_reading_ = true;
   socket_.async_read_some(
       asio::buffer(in_),
@@ -62,8 +64,10 @@ void HttpConnection::on_read(const boost::system::error_code& error, size_t size
 void HttpConnection::read_more() {
   std::vector<char>& burst = shared_.burst;
   for (size_t round = 0; round < kBurstsMax; round++) {
-    if (is_closed_ || !rest_.empty()) return;
-    size_t size = entry_.phase == Phase::body ? burst.size() : kPipelinedBytes;
+    if (is_closed_ || !rest_.empty() || is_upload_full()) return;
+    size_t size = entry_.phase == Phase::body ? burst.size()
+                  : is_uploading_             ? kUploadStep
+                                              : kPipelinedBytes;
     ssize_t got = ::recv(socket_.native_handle(), burst.data(), size, 0);
     if (got == 0) return on_end();
     if (got < 0) return;  // start_read() finds out what is wrong
@@ -84,7 +88,9 @@ void HttpConnection::on_end() {
       return reject(reader_.error());
     case Phase::waiting:
     case Phase::writing:
-      return;  // a client may send no more and read on
+      if (!is_uploading_) return;  // a client may send no more and read on
+      reader_.end();
+      return fail_upload(reader_.error());
   }
 }
 
@@ -114,7 +120,8 @@ void HttpConnection::decrypt(std::string_view bytes) {
 void HttpConnection::consume(std::string_view bytes) {
   is_consuming_ = true;
   int requests = 0;
-  while (!bytes.empty() && !is_closed_ && entry_.phase <= Phase::body && requests < kRequestsMax) {
+  auto is_taking = [&] { return is_uploading_ || entry_.phase <= Phase::body; };
+  while (!bytes.empty() && !is_closed_ && is_taking() && requests < kRequestsMax) {
     bytes.remove_prefix(reader_.read(bytes));
     switch (reader_.state()) {
       case HttpRequestReader::State::head:
@@ -122,14 +129,29 @@ void HttpConnection::consume(std::string_view bytes) {
           shared_.table.enter(entry_, Phase::head);
         break;
       case HttpRequestReader::State::body:
-        consume_body(!bytes.empty());
+        if (is_uploading_)
+          continue_upload();
+        else if (reader_.is_streamed())
+          begin_upload(!bytes.empty());
+        else
+          consume_body(!bytes.empty());
         break;
       case HttpRequestReader::State::whole:
         requests++;
-        dispatch();
+        is_head_ = reader_.is_head();
+        if (is_uploading_) {
+          end_upload();
+        } else {
+          HttpRequest request = reader_.take();
+          uint64_t size = request.body.size();
+          dispatch(std::move(request), size);
+        }
         break;
       case HttpRequestReader::State::failed:
-        reject(reader_.error());
+        if (is_uploading_)
+          fail_upload(reader_.error());
+        else
+          reject(reader_.error());
         break;
     }
   }
@@ -166,9 +188,8 @@ void HttpConnection::consume_body(bool is_more_there) {
   if (reader_.expects_continue() && !is_more_there) send("HTTP/1.1 100 Continue\r\n\r\n", {});
 }
 
-void HttpConnection::dispatch() {
-  is_head_ = reader_.is_head();
-  HttpRequest request = reader_.take();
+/// `bytes` of its body are here, or may be soon.
+void HttpConnection::dispatch(HttpRequest request, uint64_t bytes) {
   closes_ = request.close;
   is_old_ = request.is_old;
   if (shared_.options.rules.keeps_fields) {
@@ -177,9 +198,86 @@ void HttpConnection::dispatch() {
   }
   record(request);
   request.record = record_;
-  if (!reserve(request.body.size())) return reject_busy();
+  if (!reserve(bytes)) return reject_busy();
+  held_ = request.body.size();
   shared_.table.enter(entry_, Phase::waiting);
   shared_.handle(std::move(request), shared_from_this());
+}
+
+// ---- A body that is handed on while it arrives
+
+void HttpConnection::begin_upload(bool is_more_there) {
+  is_head_ = reader_.is_head();
+  awaits_continue_ = reader_.expects_continue() && !is_more_there;
+  upload_ = std::make_shared<HttpUpload>(reader_.body_length());
+  upload_at_ = ConnectionTable::Clock::now();
+  is_uploading_ = true;
+  std::weak_ptr<HttpConnection> weak = weak_from_this();
+  upload_->set_events({.on_wanted =
+                           [weak] {
+                             auto self = weak.lock();
+                             if (self == nullptr || !self->awaits_continue_) return;
+                             self->awaits_continue_ = false;
+                             self->upload_at_ = ConnectionTable::Clock::now();
+                             self->send("HTTP/1.1 100 Continue\r\n\r\n", {});
+                           },
+                       .on_taken =
+                           [weak] {
+                             if (auto self = weak.lock()) self->on_upload_taken();
+                           }});
+  HttpRequest request = reader_.take_head();
+  request.upload = upload_;
+  dispatch(std::move(request), kUploadStep);
+}
+
+void HttpConnection::continue_upload() {
+  auto upload = upload_;  // the call may end the response
+  std::string part = reader_.take_body();
+  if (part.empty()) return;
+  awaits_continue_ = false;
+  upload_at_ = ConnectionTable::Clock::now();
+  if (record_) record_->bytes_in += part.size();
+  upload->append(part);
+  count_upload();
+}
+
+void HttpConnection::end_upload() {
+  auto upload = upload_;
+  continue_upload();
+  reader_.take();
+  if (!is_uploading_) return;  // it was answered early
+  is_uploading_ = false;
+  upload->end();
+}
+
+void HttpConnection::fail_upload(HttpError error) {
+  auto upload = upload_;
+  is_uploading_ = false;
+  closes_ = true;
+  upload->fail(std::move(error));
+}
+
+/// The response has ended. What the client has not sent then is not read as a request.
+void HttpConnection::stop_upload() {
+  if (std::exchange(is_uploading_, false)) closes_ = true;
+  if (upload_) upload_->cancel();
+  upload_.reset();
+}
+
+void HttpConnection::on_upload_taken() {
+  if (is_closed_) return;
+  count_upload();
+  if (is_consuming_ || !is_uploading_ || is_reading_) return;
+  upload_at_ = ConnectionTable::Clock::now();
+  start_read();
+}
+
+/// What it holds counts, and it holds less while memory is short.
+void HttpConnection::count_upload() {
+  if (!upload_ || is_closed_) return;
+  hold(held_);
+  upload_->set_short(!shared_.table.fits(entry_, entry_.bytes + kUploadStep));
+  hold(held_);
 }
 
 const std::string& HttpConnection::client_address() {
@@ -236,6 +334,7 @@ void HttpConnection::reject_busy() {
 void HttpConnection::respond(HttpResponse response) {
   if (is_closed_) return;
   events_.reset();
+  stop_upload();
   closes_ = closes_ || shared_.is_draining;
   std::string head = response_head(response, closes_);
   if (is_head_) {
@@ -262,7 +361,8 @@ void HttpConnection::watch(ReplyEvents events) {
 void HttpConnection::begin(HttpStreamHead head) {
   if (is_closed_) return;
   FLOW_CHECK(entry_.phase == Phase::waiting && !is_streaming_);
-  closes_ = closes_ || shared_.is_draining;
+  awaits_continue_ = false;
+  closes_ = closes_ || shared_.is_draining || is_uploading_;
   if (head.status == 204) head.length.reset();
   if (is_head_ || head.status == 204 || head.status == 304)
     framing_ = Framing::none;
@@ -319,6 +419,7 @@ void HttpConnection::end() {
   if (framing_ == Framing::length && length_left_ > 0) return abort();
   is_streaming_ = false;
   events_.reset();
+  stop_upload();
   if (framing_ == Framing::chunks) push("0\r\n\r\n");
   if (is_closed_) return;
   if (entry_.phase == Phase::waiting) begin_writing();
@@ -328,6 +429,7 @@ void HttpConnection::end() {
 void HttpConnection::abort() {
   if (is_closed_) return;
   events_.reset();
+  stop_upload();
   if (!is_streaming_) return close();
   is_streaming_ = false;
   is_aborted_ = closes_ = true;
@@ -433,8 +535,11 @@ void HttpConnection::finish_response() {
   if (!is_consuming_) consume_rest();
 }
 
-/// Counts what the connection holds besides later requests.
-void HttpConnection::hold(uint64_t bytes) { shared_.table.hold(entry_, bytes + rest_.size()); }
+/// Counts what the connection holds, `bytes` besides later requests and a body on its way.
+void HttpConnection::hold(uint64_t bytes) {
+  held_ = bytes;
+  shared_.table.hold(entry_, bytes + rest_.size() + (upload_ ? upload_->held() : 0));
+}
 
 bool HttpConnection::fits(uint64_t bytes) {
   if (shared_.table.fits(entry_, bytes)) return true;
@@ -453,6 +558,10 @@ bool HttpConnection::is_slow_sender(ConnectionTable::Clock::time_point now) cons
 
 bool HttpConnection::is_slow_reader(ConnectionTable::Clock::time_point now) const {
   return entry_.phase == Phase::writing && unsent_seen_at_ + std::chrono::seconds(1) <= now;
+}
+
+bool HttpConnection::is_silent_sender(ConnectionTable::Clock::time_point since) const {
+  return is_uploading_ && !awaits_continue_ && !upload_->is_full() && upload_at_ <= since;
 }
 
 bool HttpConnection::is_overdue(ConnectionTable::Clock::time_point now) const {
@@ -489,6 +598,7 @@ void HttpConnection::close() {
   if (is_closed_) return;
   auto kept = shared_from_this();  // the table may have the last reference
   is_closed_ = true;
+  stop_upload();
   end_record(true);
   abandon();
   if (tls_ && !is_aborted_ && tls_->is_open() && outgoing_.is_empty()) {

@@ -15,6 +15,7 @@
 #include "engine/serve/http/http_options.hpp"
 #include "engine/serve/http/http_request.hpp"
 #include "engine/serve/http/http_response.hpp"
+#include "engine/serve/http/http_upload.hpp"
 #include "engine/serve/http/send_queue.hpp"
 
 namespace flow {
@@ -22,7 +23,9 @@ namespace flow {
 /// State that all connections of a server share.
 struct HttpShared {
   HttpShared(const HttpOptions& of, boost::asio::io_context& on)
-      : options(of), context(on), table(of.limits.bytes_max) {}
+      : options(of), context(on), table(of.limits.bytes_max) {
+    options.rules.is_encrypted = of.tls.has_value();
+  }
 
   HttpOptions options;              // only the hosts of its rules change
   std::shared_ptr<TlsContext> tls;  // null without TLS
@@ -68,6 +71,9 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void write_posted(std::string bytes, bool must_wait);
   /// Answers a request that is not whole, and ends the connection.
   void reject(const HttpError& error);
+  /// The rest of a body that is handed on while it arrives will not come: the owner of the reply
+  /// answers with this error, and the connection ends.
+  void fail_upload(HttpError error);
   /// Ends the connection when the client has read everything: if a socket with unread bytes is
   /// closed, the client's system discards the response.
   void linger();
@@ -79,6 +85,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   bool is_slow_sender(ConnectionTable::Clock::time_point now) const;
   /// It gets a response, of which less than 64 KiB were taken within the last second.
   bool is_slow_reader(ConnectionTable::Clock::time_point now) const;
+  /// A body that is handed on while it arrives has been awaited since then, and nothing came.
+  bool is_silent_sender(ConnectionTable::Clock::time_point since) const;
 
   /// The client sends no more, but it may still read.
   bool has_ended() const { return has_ended_; }
@@ -101,8 +109,16 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void decrypt(std::string_view bytes);
   void consume(std::string_view bytes);
   void consume_body(bool is_more_there);
-  void dispatch();
+  void dispatch(HttpRequest request, uint64_t bytes);
   void reject_busy();
+
+  void begin_upload(bool is_more_there);
+  void continue_upload();
+  void end_upload();
+  void stop_upload();
+  void on_upload_taken();
+  void count_upload();
+  bool is_upload_full() const { return is_uploading_ && upload_->is_full(); }
 
   const std::string& client_address();
   void record(const HttpRequest& request);
@@ -135,15 +151,20 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   SendQueue outgoing_;           // responses, and what TLS says between them
   uint64_t response_bytes_ = 0;  // of the response, or the part of a stream, that is being sent
   uint64_t length_left_ = 0;     // of a stream with Framing::length
-  std::shared_ptr<const ReplyEvents> events_;  // of the request that is being answered
-  std::shared_ptr<RequestRecord> record_;      // of that request; null if it is not recorded
-  std::string client_;                         // its address, once it was needed
+  std::shared_ptr<const ReplyEvents> events_;     // of the request that is being answered
+  std::shared_ptr<RequestRecord> record_;         // of that request; null if it is not recorded
+  std::shared_ptr<HttpUpload> upload_;            // its body, if that is handed on while it arrives
+  ConnectionTable::Clock::time_point upload_at_;  // when a part of it came, or had been taken
+  uint64_t held_ = 0;                             // bytes besides rest_ and upload_
+  std::string client_;                            // its address, once it was needed
   Framing framing_ = Framing::none;
   bool is_streaming_ = false, is_stalled_ = false, is_aborted_ = false;
   bool is_reading_ = false, is_consuming_ = false, is_flushing_ = false, is_closed_ = false;
-  bool is_head_ = false;  // the request's method
-  bool is_old_ = false;   // the request's version
-  bool closes_ = false;   // after the response
+  bool is_uploading_ = false;     // more of upload_ will come
+  bool awaits_continue_ = false;  // the client sends the body after `100 Continue`
+  bool is_head_ = false;          // the request's method
+  bool is_old_ = false;           // the request's version
+  bool closes_ = false;           // after the response
   bool has_ended_ = false;
   std::atomic<bool> is_abandoned_{false};
   std::atomic<uint64_t> posted_{0};  // bytes that wait for write_posted()

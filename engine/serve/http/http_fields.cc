@@ -75,10 +75,13 @@ bool is_listed(const HttpRules& rules, std::string_view name) {
 bool is_own_origin(std::string_view text, const Authority& host, const HttpRules& rules) {
   size_t end = text.find("://");
   if (end == std::string_view::npos) return false;  // also `null`
+  bool is_https = equal_names(text.substr(0, end), "https");
+  bool is_http = equal_names(text.substr(0, end), "http");
+  if (!is_https && (!is_http || rules.is_encrypted)) return false;
   auto origin = read_authority(text.substr(end + 3));
   if (!origin || origin->name.empty()) return false;
   if (is_listed(rules, origin->name)) return true;
-  std::string_view usual = equal_names(text.substr(0, end), "https") ? "443" : "80";
+  std::string_view usual = is_https ? "443" : "80";
   auto port_of = [&](const Authority& authority) {
     return authority.port.empty() ? usual : authority.port;
   };
@@ -205,9 +208,10 @@ std::optional<HttpError> HttpFields::check_host(bool is_old) const {
                                       "by its address, or by a name in its `hosts`",
                                       quotable(*host_))};
   if (!origin_ || is_own_origin(*origin_, *host, rules_)) return {};
-  return HttpError{403, fmt::format("the Origin `{}` is another web site: a service answers pages "
-                                    "of its own address, and of the names in its `hosts`",
-                                    quotable(*origin_))};
+  return HttpError{403,
+                   fmt::format("the Origin `{}` is another web site: a service answers pages "
+                               "of its own address, and of the names in its `hosts`{}",
+                               quotable(*origin_), rules_.is_encrypted ? ", over https only" : "")};
 }
 
 std::optional<HttpError> HttpFields::check_framing(bool is_old) const {
@@ -224,7 +228,8 @@ std::optional<HttpError> HttpFields::check_framing(bool is_old) const {
     return HttpError{411, "a body needs a Content-Length, or Transfer-Encoding: chunked"};
   if (!takes_body && !allows_any_ && (length_.value_or(0) > 0 || is_chunked()))
     return HttpError{400, fmt::format("{} takes no body", request_.method)};
-  if (length_.value_or(0) > rules_.body_max) return body_too_large(rules_);
+  if (!rules_.streamed_above && length_.value_or(0) > rules_.body_max)
+    return body_too_large(rules_);
   if (expectation_ && !expects_continue_)
     return HttpError{417,
                      fmt::format("the expectation `{}` is not supported", quotable(*expectation_))};

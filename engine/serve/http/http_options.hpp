@@ -16,7 +16,8 @@ struct HttpLimits {
                                     // another one needs its place
   int64_t idle_ms = 60'000;         // between two requests
   int64_t head_ms = 10'000;         // from the first to the last byte of a head
-  int64_t body_ms = 120'000;        // for a whole body
+  int64_t body_ms = 120'000;        // for a whole body; of one that is handed on while it arrives,
+                                    // without a further byte
   int64_t write_ms = 60'000;        // for a whole response, and 1 s more for each 64 KiB of it
   int64_t silence_ms = 1'000;       // in a drain, an idle connection is closed after this time
   int64_t half_closed_ms = 1'000;  // a client that sends no more is answered for this time; then it

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
@@ -18,6 +20,7 @@
 #include <vector>
 
 #include "engine/serve/http/forwarded_fields.hpp"
+#include "engine/serve/http/http_upload.hpp"
 #include "engine/serve/http/upstream_response.hpp"
 
 namespace flow {
@@ -28,14 +31,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using Tcp = asio::ip::tcp;
+using Stream = asio::generic::stream_protocol::socket;
 using Code = boost::system::error_code;
 using std::chrono::milliseconds;
 
 constexpr size_t kReadBytes = 64 * 1024;
-constexpr int kReadsMax = 16;  // before another connection has its turn
+constexpr size_t kPieceBytes = 64 * 1024;  // of a body that is handed on
+constexpr int kReadsMax = 16;              // before another connection has its turn
 
 /// Whether the upstream has neither closed the connection nor sent what nobody asked for.
-bool is_quiet(Tcp::socket& socket) {
+bool is_quiet(Stream& socket) {
   char byte = 0;
   ssize_t got = ::recv(socket.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
   return got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
@@ -49,21 +54,23 @@ class ProxyPool : public std::enable_shared_from_this<ProxyPool> {
   ProxyPool(asio::io_context& context, uint16_t port, const ProxyLimits& limits,
             HttpProxy::Check check)
       : context(context),
-        upstream(asio::ip::address_v4::loopback(), port),
+        upstream(Tcp::endpoint(asio::ip::address_v4::loopback(), port)),
         limits(limits),
         check(std::move(check)),
         timer_(context) {}
+  ProxyPool(asio::io_context& context, HttpProxy::Connect connect, const ProxyLimits& limits)
+      : context(context), limits(limits), connect(std::move(connect)), timer_(context) {}
 
-  std::optional<Tcp::socket> take() {
+  std::optional<Stream> take() {
     while (!kept_.empty()) {
-      Tcp::socket socket = std::move(kept_.back().socket);
+      Stream socket = std::move(kept_.back().socket);
       kept_.pop_back();
       if (is_quiet(socket)) return socket;
     }
     return std::nullopt;
   }
 
-  void keep(Tcp::socket socket) {
+  void keep(Stream socket) {
     if (is_closed_) return;
     if (kept_.size() >= limits.kept_max) kept_.pop_front();
     kept_.push_back({std::move(socket), Clock::now()});
@@ -77,15 +84,16 @@ class ProxyPool : public std::enable_shared_from_this<ProxyPool> {
   }
 
   asio::io_context& context;
-  const Tcp::endpoint upstream;
+  const asio::generic::stream_protocol::endpoint upstream;
   const ProxyLimits limits;
   const HttpProxy::Check check;
+  const HttpProxy::Connect connect;  // instead of `upstream`
   size_t in_flight = 0;
   std::vector<char> buffer = std::vector<char>(kReadBytes);  // one connection at a time uses it
 
  private:
   struct Kept {
-    Tcp::socket socket;
+    Stream socket;
     Clock::time_point since;
   };
 
@@ -119,8 +127,8 @@ class ProxyExchange : public std::enable_shared_from_this<ProxyExchange> {
       : pool_(std::move(pool)),
         proxied_(std::move(proxied)),
         done_(std::move(done)),
+        upload_(proxied_.request.upload),
         head_(forwarded_head(proxied_.request)),
-        total_(head_.size() + proxied_.request.body.size()),
         timer_(pool_->context) {}
 
   void start();
@@ -129,11 +137,18 @@ class ProxyExchange : public std::enable_shared_from_this<ProxyExchange> {
   using Kind = ProxyOutcome::Kind;
 
   void connect();
+  void connect_elsewhere();
+  void connected();
   Status check() const { return pool_->check ? pool_->check() : Status(); }
   void wait_until(Clock::time_point deadline);
   void on_timer();
   void send_request();
   void send_more();
+  bool has_more();
+  ssize_t send_part();
+  void wait_writable();
+  void on_upload();
+  void move_deadline();
   void wait_for_bytes();
   void read_some();
   void resume();
@@ -157,24 +172,35 @@ class ProxyExchange : public std::enable_shared_from_this<ProxyExchange> {
   const std::shared_ptr<ProxyPool> pool_;
   ProxiedRequest proxied_;
   HttpProxy::Done done_;
+  const std::shared_ptr<HttpUpload> upload_;  // the body of the request, or null
   const std::string head_;
-  const size_t total_;  // bytes of the head and the body
   asio::steady_timer timer_;
   const Clock::time_point begun_ = Clock::now();
   Clock::time_point connect_deadline_;
-  std::optional<Tcp::socket> socket_;
+  std::optional<Stream> socket_;
   std::optional<UpstreamResponseReader> reader_;
-  size_t sent_ = 0;  // of total_
+  std::string piece_;       // of the upload, as it is framed; at first the head
+  size_t piece_bytes_ = 0;  // of the upload in piece_
+  size_t sent_ = 0;         // of the head and the body, or of piece_
   int attempt_ = 1;
   std::shared_ptr<ProxyExchange> paused_;  // itself, while the client must read first
   bool is_kept_ = false;                   // the connection was used before
   bool is_connecting_ = false, is_waiting_ = false;
-  bool has_begun_ = false;  // the client's response
+  bool is_sending_ = false, is_blocked_ = false;  // the request; until the socket takes more
+  bool is_sent_ = false;                          // the whole request
+  bool has_begun_ = false;                        // the client's response
   bool is_over_ = false;
 };
 
 void ProxyExchange::start() {
   pool_->in_flight++;
+  if (upload_) {
+    upload_->set_kept(proxied_.is_repeatable || is_safe_method(proxied_.request.method));
+    upload_->watch([weak = weak_from_this()] {
+      if (auto self = weak.lock()) self->on_upload();
+    });
+    if (upload_->error()) return on_upload();
+  }
   proxied_.reply.watch(
       [weak = weak_from_this()] {
         if (auto self = weak.lock()) self->resume();
@@ -182,7 +208,8 @@ void ProxyExchange::start() {
       [weak = weak_from_this()] {
         if (auto self = weak.lock()) self->leave();
       });
-  socket_ = pool_->take();
+  // A kept connection may end just now, and a large body cannot be sent again.
+  if (!upload_ || !upload_->length()) socket_ = pool_->take();
   is_kept_ = socket_.has_value();
   if (!is_kept_) return connect();
   wait_until(proxied_.deadline);
@@ -194,17 +221,39 @@ void ProxyExchange::connect() {
   socket_.emplace(pool_->context);
   connect_deadline_ = Clock::now() + milliseconds(pool_->limits.connect_ms);
   wait_until(std::min(connect_deadline_, proxied_.deadline));
+  if (pool_->connect) return connect_elsewhere();
   socket_->async_connect(pool_->upstream, when([](ProxyExchange& self, const Code& error) {
-                           self.is_connecting_ = false;
                            if (error) return self.report(Kind::unreachable, 0, error.message());
                            if (Status checked = self.check(); !checked.ok())
                              return self.report(Kind::unreachable, 0, checked.error().message);
-                           Code ignored;
-                           self.socket_->set_option(Tcp::no_delay(true), ignored);
-                           self.socket_->native_non_blocking(true, ignored);
-                           self.wait_until(self.proxied_.deadline);
-                           self.send_request();
+                           self.connected();
                          }));
+}
+
+void ProxyExchange::connect_elsewhere() {
+  pool_->connect([weak = weak_from_this(), attempt = attempt_](Result<int> socket) {
+    auto self = weak.lock();
+    bool is_awaited = self && !self->is_over_ && self->attempt_ == attempt;
+    if (!is_awaited && socket.ok()) ::close(*socket);
+    if (!is_awaited) return;
+    if (!socket.ok()) return self->report(Kind::unreachable, 0, socket.error().message);
+    Code error;
+    self->socket_->assign(asio::generic::stream_protocol(AF_UNIX, 0), *socket, error);
+    if (error) {
+      ::close(*socket);
+      return self->report(Kind::unreachable, 0, error.message());
+    }
+    self->connected();
+  });
+}
+
+void ProxyExchange::connected() {
+  is_connecting_ = false;
+  Code ignored;
+  socket_->set_option(Tcp::no_delay(true), ignored);  // not for a socket of another kind
+  socket_->native_non_blocking(true, ignored);
+  wait_until(proxied_.deadline);
+  send_request();
 }
 
 void ProxyExchange::wait_until(Clock::time_point deadline) {
@@ -234,38 +283,113 @@ void ProxyExchange::on_timer() {
 // ---- The request
 
 void ProxyExchange::send_request() {
-  sent_ = 0;
+  sent_ = piece_bytes_ = 0;
+  is_sending_ = true;
+  is_sent_ = is_blocked_ = false;
   reader_.emplace(proxied_.request.method == "HEAD");
+  if (upload_) {
+    piece_ = head_;
+    upload_->start();
+  }
   send_more();
   wait_for_bytes();  // also while it is being sent: the upstream may reject it early
 }
 
 void ProxyExchange::send_more() {
-  const std::string& body = proxied_.request.body;
-  while (sent_ < total_) {
-    std::array<iovec, 2> parts;
-    size_t count = 0;
-    auto add = [&](const std::string& text, size_t sent) {
-      if (sent >= text.size()) return;
-      parts[count++] = {const_cast<char*>(text.data()) + sent, text.size() - sent};
-    };
-    add(head_, sent_);
-    add(body, sent_ - std::min(sent_, head_.size()));
-    msghdr message{};
-    message.msg_iov = parts.data();
-    message.msg_iovlen = count;
-    ssize_t sent = ::sendmsg(socket_->native_handle(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  while (has_more()) {
+    ssize_t sent = send_part();
     if (sent >= 0) {
       sent_ += static_cast<size_t>(sent);
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      return socket_->async_wait(Tcp::socket::wait_write,
-                                 when([](ProxyExchange& self, const Code& error) {
-                                   if (!error) self.send_more();
-                                 }));
+      return wait_writable();
     } else if (errno != EINTR) {
+      is_sending_ = false;
       return;  // what it has answered before it closed the connection can still be read
     }
   }
+}
+
+/// Whether there is something to send now. Of an upload that is not whole it will be called again.
+bool ProxyExchange::has_more() {
+  if (!upload_) {
+    is_sent_ = sent_ == head_.size() + proxied_.request.body.size();
+    is_sending_ = !is_sent_;
+    return is_sending_;
+  }
+  if (sent_ < piece_.size()) return true;
+  upload_->take(std::exchange(piece_bytes_, 0));
+  sent_ = 0;
+  piece_.clear();
+  std::string_view bytes = upload_->next(kPieceBytes);
+  bool is_chunked = !upload_->length();
+  if (bytes.empty() && !upload_->has_ended()) {
+    timer_.cancel();  // it is the client that is awaited
+    return false;
+  }
+  if (bytes.empty()) {
+    if (is_chunked && !is_sent_) piece_ = "0\r\n\r\n";
+    is_sending_ = !piece_.empty();
+    if (!is_sent_) move_deadline();
+    is_sent_ = true;
+    return is_sending_;
+  }
+  if (is_chunked) piece_ = fmt::format("{:x}\r\n", bytes.size());
+  piece_ += bytes;
+  if (is_chunked) piece_ += "\r\n";
+  piece_bytes_ = bytes.size();
+  return true;
+}
+
+/// As sendmsg().
+ssize_t ProxyExchange::send_part() {
+  std::array<iovec, 2> parts;
+  size_t count = 0;
+  auto add = [&](const std::string& text, size_t sent) {
+    if (sent >= text.size()) return;
+    parts[count++] = {const_cast<char*>(text.data()) + sent, text.size() - sent};
+  };
+  if (upload_) {
+    add(piece_, sent_);
+  } else {
+    add(head_, sent_);
+    add(proxied_.request.body, sent_ - std::min(sent_, head_.size()));
+  }
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = count;
+  return ::sendmsg(socket_->native_handle(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+void ProxyExchange::wait_writable() {
+  is_blocked_ = true;
+  if (upload_) move_deadline();
+  socket_->async_wait(Stream::wait_write, when([](ProxyExchange& self, const Code& error) {
+                        self.is_blocked_ = false;
+                        if (!error) self.send_more();
+                      }));
+}
+
+/// The client has sent more of the body, or will not.
+void ProxyExchange::on_upload() {
+  if (is_over_) return;
+  if (!upload_->error()) {
+    if (is_sending_ && !is_blocked_) send_more();
+    return;
+  }
+  HttpError error = *upload_->error();
+  if (has_begun_) {
+    proxied_.reply.abort();
+    return report(Kind::left, 499, error.message);
+  }
+  proxied_.reply.send(error_response(error.status, error.message));
+  report(Kind::rejected, error.status, error.message);
+}
+
+/// The upstream has taken a part of the body.
+void ProxyExchange::move_deadline() {
+  if (has_begun_ || !proxied_.patience) return;
+  proxied_.deadline = Clock::now() + *proxied_.patience;
+  wait_until(proxied_.deadline);
 }
 
 // ---- The response
@@ -273,7 +397,7 @@ void ProxyExchange::send_more() {
 void ProxyExchange::wait_for_bytes() {
   if (is_waiting_) return;
   is_waiting_ = true;
-  socket_->async_wait(Tcp::socket::wait_read, when([](ProxyExchange& self, const Code& error) {
+  socket_->async_wait(Stream::wait_read, when([](ProxyExchange& self, const Code& error) {
                         self.is_waiting_ = false;
                         if (error) return self.on_end(error.message());
                         self.read_some();
@@ -317,8 +441,7 @@ void ProxyExchange::consume(std::string_view bytes) {
 void ProxyExchange::begin_response() {
   has_begun_ = true;
   timer_.cancel();
-  if (sent_ == total_)
-    std::string().swap(proxied_.request.body);  // the response may last for hours
+  if (is_sent_) std::string().swap(proxied_.request.body);  // the response may last for hours
   const UpstreamHead& head = reader_->head();
   proxied_.reply.begin(
       {.status = head.status, .fields = forwarded_fields(head.fields), .length = head.length});
@@ -329,16 +452,18 @@ void ProxyExchange::on_end(const std::string& reason, bool is_closed) {
   if (reader_->state() == UpstreamResponseReader::State::whole) return finish(false);
   if (has_begun_) return fail(is_closed ? reader_->error() : reason);
   bool repeats = is_kept_ && !reader_->has_begun() &&
-                 (proxied_.is_repeatable || is_safe_method(proxied_.request.method));
+                 (proxied_.is_repeatable || is_safe_method(proxied_.request.method)) &&
+                 (!upload_ || upload_->is_repeatable());
   if (!repeats) return report(Kind::died, 0, reason);
   attempt_++;
-  is_kept_ = is_waiting_ = false;
+  is_kept_ = is_waiting_ = is_sending_ = false;
+  if (upload_) upload_->rewind();
   connect();
 }
 
 /// `is_clean`: nothing follows the response.
 void ProxyExchange::finish(bool is_clean) {
-  if (is_clean && sent_ == total_ && reader_->keeps_connection()) pool_->keep(std::move(*socket_));
+  if (is_clean && is_sent_ && reader_->keeps_connection()) pool_->keep(std::move(*socket_));
   auto reply = std::move(proxied_.reply);
   int status = reader_->head().status;
   report(Kind::responded, status);
@@ -368,6 +493,9 @@ void ProxyExchange::report(Kind kind, int status, std::string message) {
   timer_.cancel();
   socket_.reset();
   pool_->in_flight--;
+  bool may_go_on = kind == Kind::unreachable || kind == Kind::died;  // at another upstream
+  if (upload_ && !may_go_on) upload_->cancel();
+  if (upload_ && may_go_on && upload_->is_repeatable()) upload_->rewind();
   auto duration = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begun_);
   auto done = std::exchange(done_, nullptr);
   done({kind, status, duration, std::move(message)}, std::move(proxied_));
@@ -382,6 +510,9 @@ bool is_safe_method(std::string_view method) {
 HttpProxy::HttpProxy(asio::io_context& context, uint16_t port, const ProxyLimits& limits,
                      Check check)
     : pool_(std::make_shared<ProxyPool>(context, port, limits, std::move(check))) {}
+
+HttpProxy::HttpProxy(asio::io_context& context, Connect connect, const ProxyLimits& limits)
+    : pool_(std::make_shared<ProxyPool>(context, std::move(connect), limits)) {}
 
 HttpProxy::~HttpProxy() {
   asio::post(pool_->context, [pool = pool_] { pool->close(); });

@@ -1,10 +1,11 @@
 // Sends requests of an HTTP server on to another one on this machine, and its responses back as
-// they arrive: a response is never in memory as a whole.
+// they arrive: neither a response nor a large body of a request is in memory as a whole.
 #pragma once
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -23,10 +24,14 @@ struct ProxyLimits {
 struct ProxiedRequest {
   HttpRequest request;  // read with HttpRules::keeps_fields
   HttpReply reply;
-  /// By when the head of the response must have arrived; its body has no limit of time.
+  /// By when the head of the response must have arrived; its body has no limit of time. While a
+  /// body that is handed on goes to the upstream, it is moved: see `patience`.
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
   /// Whether it may be sent a second time although its method is not a safe one.
   bool is_repeatable = false;
+  /// Of a body that is handed on while it arrives: how long the upstream may take nothing of it,
+  /// and the time from its end to the head of the response. Nothing: no limit.
+  std::optional<std::chrono::steady_clock::duration> patience = {};
 };
 
 /// Whether a request with the method changes nothing, so that it may be sent a second time.
@@ -41,6 +46,7 @@ struct ProxyOutcome {
     broken,       // the response ended early: the client's connection was closed without its end
     left,         // the client left, and the upstream's connection was closed
     timeout,      // the deadline passed: the client got 504
+    rejected,     // the rest of the request's body did not arrive: the client got the status
   };
   Kind kind = Kind::responded;
   int status = 0;  // that the client got; 499 if it left; 0 if it got none
@@ -50,8 +56,8 @@ struct ProxyOutcome {
 
 class ProxyPool;
 
-/// One upstream server at a port of 127.0.0.1. Only the thread of the context uses it, but for its
-/// constructor and destructor.
+/// One upstream server, at a port of 127.0.0.1 or behind another connection. Only the thread of the
+/// context uses it, but for its constructor and destructor.
 class HttpProxy {
  public:
   /// Called once, on the context's thread. If the reply is unanswered, the caller answers it, or
@@ -62,17 +68,24 @@ class HttpProxy {
   /// error makes the upstream unreachable.
   using Check = std::function<Status()>;
 
+  /// A stream socket that does not block and that the callee owns, or why there is none.
+  using Connected = std::function<void(Result<int> socket)>;
+  /// Makes a connection to an upstream that has no port here. Calls back once, on the context's
+  /// thread, at once or later; what comes after connect_ms is closed.
+  using Connect = std::function<void(Connected done)>;
+
   /// `context` is the one of the server that read the requests, and outlives the proxy. `check` is
   /// called for each new connection, on the context's thread, also for requests that the proxy has
   /// left behind.
   HttpProxy(boost::asio::io_context& context, uint16_t port, const ProxyLimits& limits = {},
             Check check = {});
+  HttpProxy(boost::asio::io_context& context, Connect connect, const ProxyLimits& limits = {});
   /// Requests that are being forwarded go on.
   ~HttpProxy();
 
   /// Sends the request on a kept connection or a new one. If the upstream closes a kept one before
   /// a byte of its response, a request with a safe method, or one that is_repeatable, is sent once
-  /// more on a new connection.
+  /// more on a new connection, if its body is still there.
   void forward(ProxiedRequest request, Done done);
   /// Requests whose outcome is open.
   size_t in_flight() const;

@@ -89,7 +89,11 @@ class RequestParser final : public http::basic_parser<true> {
   HttpRequest& request() { return request_; }
   /// Bytes of the body that come before the next line of framing or the end.
   uint64_t data_left() const {
-    return fields_.is_chunked() ? chunk_left_ : *fields_.length() - request_.body.size();
+    return fields_.is_chunked() ? chunk_left_ : *fields_.length() - body_bytes_;
+  }
+  bool is_streamed() const {
+    return rules_.streamed_above &&
+           (fields_.is_chunked() || fields_.length().value_or(0) > *rules_.streamed_above);
   }
 
  private:
@@ -137,14 +141,16 @@ class RequestParser final : public http::basic_parser<true> {
     is_in_body_ = true;
     request_.close = is_old_ || !keep_alive();
     stop_if(fields_.check(is_old_), code);
-    body_limit(rules_.body_max);
+    if (!is_streamed()) body_limit(rules_.body_max);
   }
 
   void on_body_init_impl(const boost::optional<uint64_t>&, error_code&) override {}
 
   size_t on_body_impl(View bytes, error_code&) override {
-    reserve(request_.body, request_.body.size() + bytes.size(), *fields_.length());
+    if (!is_streamed())
+      reserve(request_.body, request_.body.size() + bytes.size(), *fields_.length());
     request_.body.append(bytes.data(), bytes.size());
+    body_bytes_ += bytes.size();
     return bytes.size();
   }
 
@@ -204,6 +210,7 @@ class RequestParser final : public http::basic_parser<true> {
   const char* next_ = nullptr;  // the end of the last target or field of the head
   bool is_old_ = false, is_in_body_ = false;
   uint64_t chunk_left_ = 0;
+  uint64_t body_bytes_ = 0;  // of a body with a length, that have arrived
 };
 
 }  // namespace
@@ -218,7 +225,10 @@ class HttpRequestReader::Impl {
   size_t read(std::string_view bytes) {
     size_t at = 0;
     if (state_ == State::head && kept_.empty()) at = skip_empty_lines(bytes);
-    if (state_ == State::head && at < bytes.size()) at += read_head(bytes.substr(at));
+    if (state_ == State::head && at < bytes.size()) {
+      at += read_head(bytes.substr(at));
+      if (is_streamed()) return at;
+    }
     while (state_ == State::body && at < bytes.size())
       at += parser_->data_left() > 0 ? read_data(bytes.substr(at)) : read_line(bytes.substr(at));
     return at;
@@ -248,6 +258,23 @@ class HttpRequestReader::Impl {
     if (state_ != State::body) return 0;
     const std::string& body = parser_->request().body;
     return std::min(body.capacity(), std::max(2 * body.size(), kBodyStep));
+  }
+
+  bool is_streamed() const { return state_ == State::body && parser_->is_streamed(); }
+
+  HttpRequest take_head() {
+    FLOW_CHECK(is_streamed() && parser_->request().body.empty());
+    return parser_->request();
+  }
+
+  std::string take_body() {
+    FLOW_CHECK(state_ == State::body || state_ == State::whole);
+    return std::exchange(parser_->request().body, {});
+  }
+
+  std::optional<uint64_t> body_length() const {
+    if (state_ != State::body) return {};
+    return parser_->fields().length();
   }
 
   const HttpError& error() const {
@@ -342,6 +369,8 @@ class HttpRequestReader::Impl {
       fail(broken_chunks());
     else if (lines_.state() == ChunkLines::State::complete && parser_->parse(lines_.text()))
       end_lines();
+    else if (lines_.state() == ChunkLines::State::complete && !lines_.may_continue())
+      fail(broken_chunks());
     return taken;
   }
 
@@ -407,6 +436,10 @@ bool HttpRequestReader::expects_continue() const { return impl_->expects_continu
 uint64_t HttpRequestReader::body_bytes() const { return impl_->body_bytes(); }
 uint64_t HttpRequestReader::body_arrived() const { return impl_->body_arrived(); }
 uint64_t HttpRequestReader::body_capacity() const { return impl_->body_capacity(); }
+bool HttpRequestReader::is_streamed() const { return impl_->is_streamed(); }
+HttpRequest HttpRequestReader::take_head() { return impl_->take_head(); }
+std::string HttpRequestReader::take_body() { return impl_->take_body(); }
+std::optional<uint64_t> HttpRequestReader::body_length() const { return impl_->body_length(); }
 const HttpError& HttpRequestReader::error() const { return impl_->error(); }
 bool HttpRequestReader::is_head() const { return impl_->is_head(); }
 HttpRequest HttpRequestReader::known() const { return impl_->known(); }

@@ -14,6 +14,8 @@
 
 namespace flow {
 
+class HttpUpload;
+
 constexpr size_t kHeadBytesMax = 16 * 1024;
 constexpr size_t kTargetBytesMax = 4 * 1024;
 constexpr std::string_view kAnyMethod = "*";
@@ -38,11 +40,17 @@ struct HttpRules {
   /// Names that `Host` and `Origin` may have besides addresses, `localhost` and names without a
   /// dot. In lower case.
   std::vector<std::string> hosts = {};
+  /// The server has TLS: then an `Origin` must be `https`. Otherwise it may also be `http`: a proxy
+  /// in front of the server may have TLS.
+  bool is_encrypted = false;
   /// Whether a request to the path with this Authorization is permitted; else it gets 401 before
   /// its body is read. Without a function all are.
   std::function<bool(std::string_view path, std::string_view authorization)> authorize = {};
   /// Whether requests keep what a proxy needs to send them on.
   bool keeps_fields = false;
+  /// Chunked bodies, and those that are longer, are handed on while they arrive. body_max is not
+  /// for them. Nothing: all bodies are read whole. At most body_max.
+  std::optional<uint64_t> streamed_above = {};
 };
 
 struct HttpField {
@@ -71,6 +79,9 @@ struct HttpRequest {
   std::vector<HttpField> fields;  // all, in their order
   std::string client_address;     // set by the connection
   bool is_encrypted = false;      // set by the connection
+  /// With HttpRules::streamed_above: the body while it arrives, instead of `body`; null if `body`
+  /// has it. Set by the connection.
+  std::shared_ptr<HttpUpload> upload;
 
   bool operator==(const HttpRequest&) const = default;
 };
@@ -85,8 +96,9 @@ class HttpRequestReader {
   HttpRequestReader(HttpRequestReader&&) noexcept;
   HttpRequestReader& operator=(HttpRequestReader&&) noexcept;
 
-  /// Reads `bytes` up to the end of the request, and returns how many it took. The caller gives
-  /// the rest again after take(). Takes nothing in the states whole and failed.
+  /// Reads `bytes` up to the end of the request, or up to the end of its head if its body
+  /// is_streamed(), and returns how many it took. The caller gives the rest again, of another
+  /// request after take(). Takes nothing in the states whole and failed.
   size_t read(std::string_view bytes);
   /// The client sends no more bytes: a request that has begun and is incomplete fails.
   void end();
@@ -103,6 +115,15 @@ class HttpRequestReader {
   uint64_t body_arrived() const;
   /// The memory that the body takes so far or soon, in bytes, for state body.
   uint64_t body_capacity() const;
+  /// Whether the body is handed on while it arrives, for state body. read() returns at its begin.
+  bool is_streamed() const;
+  /// Of such a body before its first byte: the request without it. Once.
+  HttpRequest take_head();
+  /// What has arrived of such a body since the last call, without framing, for the states body and
+  /// whole.
+  std::string take_body();
+  /// Content-Length, for state body; nothing if the body is chunked.
+  std::optional<uint64_t> body_length() const;
   /// For state failed.
   const HttpError& error() const;
   /// Whether the method is HEAD: an error has no body then.

@@ -70,6 +70,7 @@ class HttpServerImpl : public std::enable_shared_from_this<HttpServerImpl> {
   void wait_for_tick();
   void tick(Clock::time_point now);
   void end_slow(Clock::time_point now);
+  void end_silent(Clock::time_point now);
   void drop_slow_readers(Clock::time_point now);
   void evict_slow(HttpConnection& wanting, uint64_t bytes);
   void reload_certificates(Clock::time_point now);
@@ -253,10 +254,20 @@ void HttpServerImpl::end_slow(Clock::time_point now) {
     each->reject({408, "the body of the request arrived too slowly"});
   for (const Connection& each : lapsed(Phase::writing, limits.write_ms))
     if (each->is_overdue(now)) each->close();
+  end_silent(now);
   drop_slow_readers(now);
   for (const Connection& each : lapsed(Phase::lingering, kLingerTime.count())) each->close();
   for (const Connection& each : lapsed(Phase::waiting, limits.half_closed_ms))
     if (each->has_ended()) each->abandon();
+}
+
+/// Bodies that are handed on while they arrive may take any time, but not stop.
+void HttpServerImpl::end_silent(Clock::time_point now) {
+  auto patience = milliseconds(shared_.options.limits.body_ms);
+  for (Phase phase : {Phase::waiting, Phase::writing})
+    for (const Connection& each : shared_.table.lapsed(phase, patience, now))
+      if (each->is_silent_sender(now - patience))
+        each->fail_upload({408, "the body of the request arrived too slowly"});
 }
 
 /// Clients that do not read must not take all memory.

@@ -42,11 +42,17 @@ bool has_plain_lines(std::string_view head) {
   return true;
 }
 
+/// Servers may leave out an empty reason, and the space before it, which Beast needs.
+bool lacks_reason(std::string_view head) {
+  constexpr size_t kStatusEnd = kHeadBegin.size() + sizeof("1 200") - 1;
+  return head.find("\r\n") == kStatusEnd;
+}
+
 /// One response, interim or final. Beast calls its functions on_….
 class ResponseParser final : public http::basic_parser<false> {
  public:
   explicit ResponseParser(bool is_head) {
-    header_limit(kUpstreamHeadMax);
+    header_limit(kUpstreamHeadMax + 1);  // with a space that is added
     body_limit(boost::none);
     skip(is_head);
   }
@@ -189,6 +195,12 @@ class UpstreamResponseReader::Impl {
   }
 
   void parse_head(std::string_view text) {
+    std::string completed;
+    if (lacks_reason(text)) {
+      completed = text;
+      completed.insert(text.find("\r\n"), " ");
+      text = completed;
+    }
     bool good = has_plain_lines(text.substr(0, text.size() - 2)) &&
                 parser_->parse(text, nullptr) == ResponseParser::Outcome::taken;
     kept_.clear();
@@ -247,7 +259,8 @@ class UpstreamResponseReader::Impl {
 
   void parse_lines() {
     auto outcome = parser_->parse(lines_.text(), nullptr);
-    if (outcome == ResponseParser::Outcome::needs_more) return;
+    if (outcome == ResponseParser::Outcome::needs_more && lines_.may_continue()) return;
+    if (outcome == ResponseParser::Outcome::needs_more) return fail_chunks();
     if (outcome == ResponseParser::Outcome::broken || !lines_.clear()) return fail_chunks();
     if (parser_->is_done()) state_ = State::whole;
   }
