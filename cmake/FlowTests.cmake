@@ -29,7 +29,8 @@ function(flow_labels)
 endfunction()
 
 # flow_slow(ENTRIES…): entries of this folder that take more than about 5 seconds on two cores. An
-# entry that this build leaves out may be named.
+# entry that this build leaves out may be named. Concurrent runs start them first, so that none of them
+# runs alone in the end.
 function(flow_slow)
   set_property(DIRECTORY APPEND PROPERTY FLOW_SLOW ${ARGN})
   flow_labels()
@@ -42,6 +43,10 @@ function(flow_label_entries)
   foreach(entry IN LISTS entries)
     if(entry IN_LIST slow)
       set_property(TEST ${entry} APPEND PROPERTY LABELS slow)
+      get_property(has_cost TEST ${entry} PROPERTY COST SET)
+      if(NOT has_cost)
+        set_property(TEST ${entry} PROPERTY COST 10)
+      endif()
     else()
       set_property(TEST ${entry} APPEND PROPERTY LABELS fast)
     endif()

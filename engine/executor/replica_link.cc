@@ -28,6 +28,12 @@ constexpr int64_t kDelayUsMin = 10'000, kDelayUsMax = 1'000'000;  // between two
 constexpr int64_t kFirstDelayUsMax = 50'000;                      // while the front starts
 constexpr int64_t kJoinedUs = 10'000'000;  // for the answer of a front that is joined again
 
+/// Whether a short message can be sent without waiting for the peer to read.
+bool can_write(int descriptor) {
+  pollfd waited{descriptor, POLLOUT, 0};
+  return ::poll(&waited, 1, 0) == 1 && (waited.revents & POLLOUT) != 0;
+}
+
 int ms_until(int64_t until_us) {
   int64_t left_us = std::max<int64_t>(0, until_us - monotonic_us());
   return static_cast<int>(std::min<int64_t>((left_us + 999) / 1000, 3'600'000));
@@ -48,7 +54,12 @@ ReplicaLink::~ReplicaLink() {
 void ReplicaLink::leave(int64_t grace_ms, bool is_replaced) {
   if (is_replaced && !is_leaving()) is_replaced_ = true;
   int64_t stays = kStays;
-  leave_ms_.compare_exchange_strong(stays, std::max<int64_t>(0, grace_ms));
+  if (leave_ms_.compare_exchange_strong(stays, std::max<int64_t>(0, grace_ms))) {
+    // The thread of serve() looks for it after each batch; a call of predict may outlast the grace.
+    // While that thread sends, it calls nothing.
+    std::unique_lock lock(mutex_, std::try_to_lock);
+    if (lock.owns_lock() && can_write(descriptor_)) send_leave();
+  }
   wake();
 }
 
@@ -64,8 +75,12 @@ void ReplicaLink::wake() const {
 }
 
 void ReplicaLink::close() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-  descriptor_ = -1;
+  {
+    std::lock_guard lock(mutex_);
+    if (descriptor_ >= 0) ::close(descriptor_);
+    descriptor_ = -1;
+    is_joined_ = false;
+  }
   begin_ = end_ = 0;
   large_ = nullptr;
   for (int descriptor : std::exchange(descriptors_, {})) ::close(descriptor);
@@ -144,6 +159,11 @@ bool ReplicaLink::send(const front::ToFront& message) {
 }
 
 bool ReplicaLink::send(const FramePieces& pieces) {
+  std::lock_guard lock(mutex_);
+  return send_pieces(pieces);
+}
+
+bool ReplicaLink::send_pieces(const FramePieces& pieces) {
   std::vector<iovec> parts;
   for (const Bytes& piece : pieces)
     if (!piece->empty()) parts.push_back({const_cast<char*>(piece->data()), piece->size()});
@@ -169,7 +189,10 @@ Status ReplicaLink::connect() {
   close();
   auto connected = connect_unix(options_.folder + "/front.sock");
   FLOW_TRY(connected);
-  descriptor_ = *connected;
+  {
+    std::lock_guard lock(mutex_);
+    descriptor_ = *connected;
+  }
   if (peer_of(descriptor_) == 0)
     return environment_error(
         fmt::format("the front at `{}` belongs to another user", options_.folder));
@@ -205,6 +228,10 @@ Status ReplicaLink::await_admitted(int64_t until_us, bool& again) {
     }
     if (!message.has_admitted()) continue;
     joined_us_ = monotonic_us();
+    {
+      std::lock_guard lock(mutex_);
+      is_joined_ = true;
+    }
     if (std::exchange(url_, message.admitted().url()) != url_) options_.on_url(url_);
     return {};
   }
@@ -258,12 +285,15 @@ Status ReplicaLink::join_again(const std::function<void()>& on_wake) {
 }
 
 void ReplicaLink::send_leave() {
-  if (std::exchange(has_sent_leave_, true)) return;
+  if (!is_joined_ || std::exchange(has_sent_leave_, true)) return;
   leave_until_us_ = monotonic_us() + leave_ms_ * 1000;
   front::ToFront message;
   message.mutable_leave()->set_grace_ms(leave_ms_);
   message.mutable_leave()->set_is_replaced(is_replaced_);
-  send(message);  // the next receive() finds that the front is gone
+  std::string out;
+  append_frame(out, message);
+  // If it fails, the next receive() finds that the front is gone.
+  send_pieces({std::make_shared<std::string>(std::move(out))});
 }
 
 /// The front ends its side once it has seen the end of this one.
@@ -298,7 +328,10 @@ Status ReplicaLink::serve(const Predict& predict, const std::function<void()>& o
       read_rest();
       return {};
     }
-    if (asked != kStays) send_leave();
+    if (asked != kStays) {
+      std::lock_guard lock(mutex_);
+      send_leave();
+    }
     bool is_open = true;
     switch (receive(frame, leave_until_us_)) {
       case Received::timeout:

@@ -5,6 +5,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "engine/protocol/front.pb.h"
@@ -48,8 +49,9 @@ class ReplicaLink {
   /// front ends, joins the next one. Error if that rejects the replica.
   Status serve(const Predict& predict, const std::function<void()>& on_wake = {});
 
-  /// Tells the front to send no more batches than it must. Any thread; only the first call of this
-  /// and die() counts. `is_replaced`: another replica will come instead, so that the front goes on.
+  /// Tells the front to send no more batches than it must, also while predict runs. Any thread;
+  /// only the first call of this and die() counts. `is_replaced`: another replica will come
+  /// instead, so that the front goes on.
   void leave(int64_t grace_ms, bool is_replaced = false);
   /// Ends the connection without a word: the front waits for the next attempt of the replica. What
   /// it has to log until then is still taken, within a second. Any thread.
@@ -74,6 +76,7 @@ class ReplicaLink {
   /// Waits for the answer. `again`: whether another try may succeed.
   Status await_admitted(int64_t until_us, bool& again);
   Status join_again(const std::function<void()>& on_wake);
+  /// Once, if a front has admitted it. The mutex is held.
   void send_leave();
   void read_rest();
   bool is_leaving() const { return leave_ms_ != kStays; }
@@ -85,9 +88,14 @@ class ReplicaLink {
   bool release(const std::vector<uint64_t>& inputs);
   bool send(const front::ToFront& message);
   bool send(const FramePieces& pieces);
+  /// The mutex is held.
+  bool send_pieces(const FramePieces& pieces);
 
   ReplicaOptions options_;
-  int descriptor_ = -1, wake_ = -1;
+  int wake_ = -1;
+  std::mutex mutex_;     // held while something is sent, and as the descriptor changes
+  int descriptor_ = -1;  // the thread of serve() reads it without the mutex
+  bool is_joined_ = false, has_sent_leave_ = false;
   std::string buffer_;
   size_t begin_ = 0, end_ = 0;     // of the bytes in `buffer_` that are no frame yet
   std::shared_ptr<char[]> large_;  // a frame that is larger than the buffer
@@ -96,8 +104,8 @@ class ReplicaLink {
   std::deque<int> descriptors_;  // that have arrived before the message that they belong to
   FrontMemory memory_;
   std::string url_;
-  bool has_sent_leave_ = false, is_released_ = false;
-  int64_t leave_until_us_ = 0;
+  bool is_released_ = false;
+  std::atomic<int64_t> leave_until_us_ = 0;
   int64_t joined_us_ = 0;                  // when it joined the current front
   int64_t delay_us_ = 0;                   // before the next try to join
   std::atomic<int64_t> leave_ms_{kStays};  // the grace of leave()

@@ -72,7 +72,7 @@ class Serving {
  public:
   Serving(Attempt& attempt, ScriptVm& vm, const ServiceAccess& access)
       : attempt_(attempt), vm_(vm), replica_(options_of(access)) {
-    set_drain_time();
+    grace_ms_ = attempt_.start().grace_ms();
     attempt_.link().set_on_stop([this] { leave(); });
     if (attempt_.stopping()) leave();
   }
@@ -107,12 +107,14 @@ class Serving {
     return options;
   }
 
-  void leave() { replica_.leave(drain_ms_, attempt_.link().is_drained()); }
-  void set_drain_time() { drain_ms_ = drain_ms_of(attempt_.start().grace_ms()); }
+  void leave() {
+    const WorkerLink& link = attempt_.link();
+    replica_.leave(drain_ms_of(link.stop_grace_ms(grace_ms_)), link.is_drained());
+  }
 
   void adopt(const wire::Start& order, ServiceLease& lease) {
     attempt_.adopt(order);
-    set_drain_time();
+    grace_ms_ = attempt_.start().grace_ms();
     lease.renew();
     // The keys are those of the process that resumes the run.
     if (auto access = read_service_access(attempt_.start()); access.ok()) {
@@ -126,7 +128,7 @@ class Serving {
   ScriptVm& vm_;
   std::string url_;
   bool is_ready_ = false;
-  std::atomic<int64_t> drain_ms_ = 0;  // also read by the thread that receives the stop
+  std::atomic<int64_t> grace_ms_ = 0;  // also read by the thread that receives the stop
   ReplicaLink replica_;
 };
 

@@ -235,7 +235,9 @@ std::optional<wire::Start> WorkerLink::take_adoption() {
 
 void WorkerLink::handle_stop(const wire::Stop& stop) {
   if (same_attempt(stop.id(), current_)) {
-    is_drained_ = stop.gentle();  // known to all who see that it is stopping
+    // Known to all who see that it is stopping.
+    is_drained_ = stop.gentle();
+    stop_grace_ms_ = stop.grace_ms();
     stopping_ = true;
     if (on_stop_) on_stop_();
     if (stop.gentle()) return;
@@ -277,6 +279,7 @@ wire::Start WorkerLink::next() {
   current_commit_ = start.commit();
   began_us_ = monotonic_us();
   stopping_ = terminated_ = is_drained_ = false;
+  stop_grace_ms_ = 0;
   saved_.clear();
   peers_.clear();
   if (is_background_asleep_) {

@@ -51,6 +51,11 @@ class WorkerLink {
   bool stopping() const { return stopping_.load(std::memory_order_acquire); }
   /// Whether the newest stop asks to save and end, as that of a worker that drains does.
   bool is_drained() const { return is_drained_.load(std::memory_order_relaxed); }
+  /// The time that the newest stop gives; `of_order` if it is the order's.
+  int64_t stop_grace_ms(int64_t of_order) const {
+    int64_t own = stop_grace_ms_.load(std::memory_order_relaxed);
+    return own > 0 ? own : of_order;
+  }
   /// Sets the callback for the command to kill the attempt as soon as its checkpoints are written.
   /// It runs on the reading thread.
   void set_on_kill_after_flush(std::function<void(const wire::AttemptName&)> callback);
@@ -127,6 +132,7 @@ class WorkerLink {
   std::function<int()> on_lost_;
   int64_t lost_grace_ms_ = 0;
   std::optional<wire::Start> adoption_;
+  std::atomic<int64_t> stop_grace_ms_{0};
   std::atomic<bool> stopping_{false}, terminated_{false}, ended_{false}, is_drained_{false};
   std::atomic<bool> outlives_{false};  // on_lost_ is set
   std::atomic<bool> is_lost_{false};   // there is no connection; messages are dropped

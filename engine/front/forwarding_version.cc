@@ -97,6 +97,8 @@ struct ForwardingVersion::Server {
   uint64_t last_start = 0;  // of a request
   Clock::time_point down_until{};
   bool is_leaving = false, is_replaced = false;
+  // As is_leaving, for the requests that outlive it.
+  std::shared_ptr<bool> leaves = std::make_shared<bool>(false);
 
   bool is_down() const { return Clock::now() < down_until; }
 };
@@ -170,6 +172,7 @@ void ForwardingVersion::send_on(Request request) {
 void ForwardingVersion::start(Server& server, Request request) {
   running_++;
   server.last_start = ++starts_;
+  request.is_server_leaving = server.leaves;
   if (Clock::time_point now = Clock::now(); !std::exchange(request.has_begun, true))
     counters().count_wait(now - request.arrived, now);
   note_version(request.proxied.request.record.get());
@@ -264,8 +267,11 @@ void ForwardingVersion::run_again(Request request, uint64_t number, const ProxyO
 }
 
 void ForwardingVersion::fail(Request& request, const std::string& message) {
-  log(failure_text(request.proxied.request, message));
-  reject(request, 502, message);
+  bool was_stopped = request.is_server_leaving != nullptr && *request.is_server_leaving;
+  std::string why =
+      was_stopped ? "; the server was stopped at the end of the `--grace` of its run" : "";
+  log(failure_text(request.proxied.request, message + why));
+  reject(request, was_stopped ? 503 : 502, message + why);
 }
 
 void ForwardingVersion::reject(Request& request, int status, const std::string& message) {
@@ -306,7 +312,7 @@ void ForwardingVersion::end(FrontReplica& replica) {
 }
 
 void ForwardingVersion::set_leaving(FrontReplica& replica, bool is_replaced) {
-  server_of(replica).is_leaving = true;
+  server_of(replica).is_leaving = *server_of(replica).leaves = true;
   server_of(replica).is_replaced = is_replaced;
 }
 

@@ -49,6 +49,7 @@ class ForwardingVersion final : public ServiceVersion {
     uint64_t last_server = 0;  // that died while it had the request; 0: none did
     int runs = 0;              // that ended with the death of a server
     bool has_begun = false;    // a server had it
+    std::shared_ptr<const bool> is_server_leaving{};  // of its last server; null: none had it
   };
 
   RequestWaits waits(Clock::time_point now) const override;

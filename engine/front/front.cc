@@ -173,11 +173,13 @@ void Front::leave(FrontReplica& replica, Clock::duration grace, bool is_replaced
   auto known = leaving_.find(version->id());
   bool are_replaced = is_replaced && (known == leaving_.end() || known->second.is_replaced);
   leaving_[version->id()] = {grace, Clock::now() + grace, are_replaced};
+  leave_by_[&replica] = Clock::now() + grace;
   version->set_leaving(replica, is_replaced);
   update();
 }
 
 void Front::remove(FrontReplica& replica) {
+  leave_by_.erase(&replica);
   ServiceVersion* version = versions_.find(replica);
   if (version == nullptr) return;
   version->remove(replica);
@@ -323,7 +325,7 @@ void Front::update_version(ServiceVersion& version, Clock::time_point now) {
   auto leaving_now = leaving_.find(version.id());
   bool goes_on =
       leaving_now != leaving_.end() && (version.has_staying() || leaving_now->second.is_replaced);
-  if (goes_on) return release_idle(version);
+  if (goes_on) return release_done(version, now);
   if (!is_left(version, now)) return;
   const Leaving& leaving = leaving_.at(version.id());
   has_left_ = true;
@@ -360,24 +362,36 @@ bool Front::is_last(const ServiceVersion& version, Clock::time_point now) const 
 }
 
 /// Other replicas of the version stay, or will come.
-void Front::release_idle(ServiceVersion& version) {
+void Front::release_done(ServiceVersion& version, Clock::time_point now) {
   for (const ServiceVersion::ReplicaEntry& each : version.replicas()) {
-    if (!each.state.is_leaving || each.state.is_busy) continue;
-    version.remove(*each.replica);
-    each.replica->release();
+    if (!each.state.is_leaving) continue;
+    bool is_late = now >= leave_by_[each.replica];
+    bool is_done = !each.state.is_busy || (is_late && version.stop_running(*each.replica));
+    if (is_done) release(version, *each.replica);
   }
   auto states = version.replicas();
   if (std::ranges::none_of(states, [](const auto& each) { return each.state.is_leaving; }))
     leaving_.erase(version.id());
 }
 
-/// All its replicas leave or are gone, and another version has the new requests.
+void Front::release(ServiceVersion& version, FrontReplica& replica) {
+  leave_by_.erase(&replica);
+  version.remove(replica);
+  replica.release();
+}
+
+/// All its replicas leave or are gone, and another version has the new requests, and those that may
+/// run again.
 void Front::end_version(ServiceVersion& version, Clock::duration grace) {
-  close(version, grace);
-  for (const ServiceVersion::ReplicaEntry& each : version.replicas()) {
-    version.remove(*each.replica);
-    each.replica->release();
+  const auto replicas = version.replicas();
+  for (const ServiceVersion::ReplicaEntry& each : replicas)
+    version.set_leaving(*each.replica, true);  // none of them gets what another one had
+  for (const ServiceVersion::ReplicaEntry& each : replicas) {
+    if (each.state.is_busy) version.stop_running(*each.replica);
+    release(version, *each.replica);
   }
+  versions_.relieve(version);
+  close(version, grace);
   leaving_.erase(version.id());
   forgotten_.erase(version.id());
   versions_.remove(version);
@@ -420,10 +434,8 @@ void Front::continue_drain(Clock::time_point now) {
 void Front::end() {
   has_ended_ = true;
   for (const VersionSet::Entry& version : versions_.all())
-    for (const ServiceVersion::ReplicaEntry& each : version.version->replicas()) {
-      version.version->remove(*each.replica);
-      each.replica->release();
-    }
+    for (const ServiceVersion::ReplicaEntry& each : version.version->replicas())
+      release(*version.version, *each.replica);
   if (options_.ended) options_.ended();
 }
 
@@ -443,6 +455,7 @@ Clock::time_point Front::next_event() const {
   auto consider = [&](Clock::time_point time) {
     if (time > now) next = std::min(next, time);
   };
+  for (const auto& [replica, time] : leave_by_) consider(time);
   for (const VersionSet::Entry& each : versions_.all()) {
     if (auto since = each.version->alone_since()) {
       consider(*since + lease);

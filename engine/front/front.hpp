@@ -60,9 +60,9 @@ class Front {
   Status join(FrontReplica& replica, JoinRequest request);
   /// A replica that has joined is run by another engine, which may have other options.
   void renew(FrontReplica& replica, JoinRequest request);
-  /// The replica is asked to stop: it is released as soon as it is not needed. `grace` is for the
-  /// requests of a version whose replicas all leave. With `is_replaced` the version goes on without
-  /// it, also if it is the last one: another will come.
+  /// The replica is asked to stop: it is released as soon as it is not needed, at the end of the
+  /// `grace` at the latest. With `is_replaced` the version goes on without it, also if it is the
+  /// last one: another will come.
   void leave(FrontReplica& replica, Clock::duration grace, bool is_replaced = false);
   /// The replica is gone; also after it was released.
   void remove(FrontReplica& replica);
@@ -127,7 +127,8 @@ class Front {
   void update_absent(ServiceVersion& version, Clock::time_point now);
   bool is_left(const ServiceVersion& version, Clock::time_point now) const;
   bool is_last(const ServiceVersion& version, Clock::time_point now) const;
-  void release_idle(ServiceVersion& version);
+  void release_done(ServiceVersion& version, Clock::time_point now);
+  void release(ServiceVersion& version, FrontReplica& replica);
   void end_version(ServiceVersion& version, Clock::duration grace);
   void close(ServiceVersion& version, Clock::duration grace);
   void continue_drain(Clock::time_point now);
@@ -142,7 +143,8 @@ class Front {
   VersionSet versions_;
   AccessLog requests_;
   std::map<std::string, Leaving> leaving_;  // versions of which a replica leaves, by id
-  std::set<std::string> forgotten_;         // versions that are there and have ended, by id
+  std::map<const FrontReplica*, Clock::time_point> leave_by_;  // those that leave
+  std::set<std::string> forgotten_;  // versions that are there and have ended, by id
   std::optional<Drain> drain_;
   size_t engines_ = 0;            // that are connected
   std::string measured_;          // the version of a canary that an engine measures; "": none

@@ -81,6 +81,7 @@ void FrontPeer::offer(const ReplicaMemory::Offer& offer) {
 }
 
 void FrontPeer::release() {
+  is_released_ = true;
   front::FromFront message;
   message.mutable_released();
   send(message);
@@ -114,7 +115,9 @@ void FrontPeer::receive(const Bytes& frame) {
       const Result<Tensors>& outputs = (*outcome)->outputs;
       if (memory_ != nullptr && !is_shared && outputs.ok())
         memory_->note_outputs(memory_bytes({&*outputs}));
-      if (!front_.finish(*this, batch, std::move((*outcome)->outputs)))
+      // A replica that was stopped may answer late.
+      bool is_known = front_.finish(*this, batch, std::move((*outcome)->outputs));
+      if (!is_known && !is_released_)
         disconnect(fmt::format("it answered batch {}, which it does not run", batch));
       return;
     }

@@ -61,6 +61,7 @@ class FrontPeer final : public FrontReplica {
   const PeerAccess access_;
   const std::shared_ptr<FrameSocket> socket_;
   Role role_ = Role::unknown;
+  bool is_released_ = false;
   std::string name_ = "a peer";  // for the log
   bool has_ended_ = false;
   std::unique_ptr<ReplicaMemory> memory_;  // null if the replica shares none

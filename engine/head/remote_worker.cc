@@ -1,5 +1,6 @@
 #include "engine/head/remote_worker.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "engine/worker/slot.hpp"
@@ -7,13 +8,12 @@
 namespace flow::cluster {
 
 RemoteWorker::RemoteWorker(Send send, RemoteWorkerCallbacks callbacks,
-                           std::function<void(const std::string&)> disconnect, bool encrypt,
-                           std::function<int64_t()> clock)
+                           std::function<void(const std::string&)> disconnect,
+                           RemoteWorkerOptions options)
     : send_(std::move(send)),
       callbacks_(std::move(callbacks)),
       disconnect_(std::move(disconnect)),
-      encrypt_(encrypt),
-      clock_(std::move(clock)) {}
+      options_(std::move(options)) {}
 
 bool RemoteWorker::on_message(std::string_view chunk) {
   std::string bytes;
@@ -26,7 +26,7 @@ bool RemoteWorker::on_message(std::string_view chunk) {
     case worker_protocol::FromWorker::kJoin: {
       JoinRequest request;
       if (!get_join_request(message.join(), request)) return false;
-      clock_lag_ms_ = request.now == 0 ? 0 : clock_() - request.now;
+      clock_lag_ms_ = request.now == 0 ? 0 : options_.clock() - request.now;
       has_joined_ = callbacks_.on_join(std::move(request));
       return has_joined_;
     }
@@ -75,7 +75,10 @@ bool RemoteWorker::on_report(worker_protocol::ReportEnvelope& envelope) {
 
 void RemoteWorker::stage(std::vector<AttemptOrder> orders, uint64_t commit) {
   std::lock_guard lock(sending_);
-  for (const AttemptOrder& order : orders) {
+  for (AttemptOrder& order : orders) {
+    // Without the worker's process a replica is cut off from its front, and another one takes its
+    // place once the worker is lost. Until then a new process of the worker may go on with it.
+    order.front_lease_ms = std::min(order.front_lease_ms, options_.replica_lease_ms);
     send_ahead(order);
     callbacks_.on_order(order);
     worker_protocol::ToWorker message;
@@ -172,7 +175,7 @@ void RemoteWorker::set_front_port(const std::string& front, uint16_t port) {
 void RemoteWorker::accept_join(uint64_t acked) {
   worker_protocol::ToWorker message;
   message.mutable_join_accepted()->set_acked(acked);
-  message.mutable_join_accepted()->set_encrypt(encrypt_);
+  message.mutable_join_accepted()->set_encrypt(options_.encrypt);
   send(message);
 }
 

@@ -36,14 +36,20 @@ struct RemoteWorkerCallbacks {
   std::function<bool(std::string_view message)> on_blob_message;
 };
 
+struct RemoteWorkerOptions {
+  bool encrypt = false;                     // blobs
+  std::function<int64_t()> clock = now_ms;  // since the Unix epoch
+  /// The longest time for which a replica of a service outlives the worker's process.
+  int64_t replica_lease_ms = INT64_MAX;
+};
+
 /// Serves one session.
 class RemoteWorker final : public WorkerConnection {
  public:
-  /// `disconnect` ends the session. `encrypt`: whether blobs are encrypted. `clock`: milliseconds
-  /// since the Unix epoch.
+  /// `disconnect` ends the session.
   RemoteWorker(Send send, RemoteWorkerCallbacks callbacks,
-               std::function<void(const std::string& why)> disconnect, bool encrypt = false,
-               std::function<int64_t()> clock = now_ms);
+               std::function<void(const std::string& why)> disconnect,
+               RemoteWorkerOptions options = {});
 
   /// Handles a chunk from the worker. Returns false if it is invalid; the caller then ends the
   /// session.
@@ -77,8 +83,7 @@ class RemoteWorker final : public WorkerConnection {
   const Send send_;
   const RemoteWorkerCallbacks callbacks_;
   const std::function<void(const std::string&)> disconnect_;
-  const bool encrypt_;
-  const std::function<int64_t()> clock_;
+  const RemoteWorkerOptions options_;
   std::mutex sending_;
   // Bundles that the worker has for runs that have not ended; entries leave in forget().
   BundleUsers bundles_;

@@ -14,9 +14,8 @@ class WorkerSession final : public SessionUser {
  public:
   WorkerSession(WorkerListenerUser& user, ThreadPool& thread_pool,
                 const std::shared_ptr<BlobCache>& store,
-                const std::shared_ptr<BlobDirectory>& directory, bool encrypt,
-                const std::function<int64_t()>& clock, const SessionPeer& peer,
-                const std::shared_ptr<SessionLink>& link)
+                const std::shared_ptr<BlobDirectory>& directory, const RemoteWorkerOptions& options,
+                const SessionPeer& peer, const std::shared_ptr<SessionLink>& link)
       : user_(user),
         name_(peer.name),
         link_(link),
@@ -47,7 +46,7 @@ class WorkerSession final : public SessionUser {
       return transfer_->on_message(message);
     };
     remote_worker_ =
-        std::make_shared<RemoteWorker>(send, std::move(callbacks), disconnect, encrypt, clock);
+        std::make_shared<RemoteWorker>(send, std::move(callbacks), disconnect, options);
     TransferOptions transfer;
     transfer.store = store;
     transfer.thread_pool = &thread_pool;
@@ -57,7 +56,7 @@ class WorkerSession final : public SessionUser {
     };
     transfer.peer = "node `" + name_ + "` at " + link->link()->description();
     transfer.seal = link->bulk();
-    transfer.encrypts = [encrypt] { return encrypt; };
+    transfer.encrypts = [encrypt = options.encrypt] { return encrypt; };
     transfer.locate = [directory, worker = worker_key_](const Digest& digest) {
       return directory->locate(worker, digest);
     };
@@ -123,8 +122,7 @@ class WorkerSession final : public SessionUser {
 WorkerListener::WorkerListener(const WorkerListenerOptions& options)
     : thread_pool_(transfer_threads(kTransferThreads)),
       directory_(options.blob_directory),
-      encrypt_(options.encrypt),
-      clock_(options.clock) {
+      worker_options_{options.encrypt, options.clock, options.session.lost_after_ms} {
   store_ = BlobCache::of_state(options.state_dir, options.resolve);
 }
 
@@ -140,7 +138,7 @@ Result<std::unique_ptr<WorkerListener>> WorkerListener::start(Transport& transpo
     if (peer.role == Role::client)
       return accept_client ? accept_client(peer, std::move(link)) : nullptr;
     return std::make_shared<WorkerSession>(user, self->thread_pool_, self->store_, self->directory_,
-                                           self->encrypt_, self->clock_, peer, link);
+                                           self->worker_options_, peer, link);
   };
   auto listener = head->sessions_->listen(options.listen, accept);
   FLOW_TRY(listener);

@@ -69,8 +69,7 @@ class WorkerListener {
   ThreadPool thread_pool_;
   std::shared_ptr<BlobCache> store_;
   const std::shared_ptr<BlobDirectory> directory_;
-  const bool encrypt_;
-  const std::function<int64_t()> clock_;
+  const RemoteWorkerOptions worker_options_;
   std::unique_ptr<Sessions> sessions_;
   std::unique_ptr<Listener> listener_;
 };

@@ -30,6 +30,7 @@ struct PendingRequest {
   int deaths = 0;                         // of replicas that ran it
   bool is_alone = false;                  // it must not be joined with others
   bool has_begun = false;                 // a batch had it
+  bool was_stopped = false;               // its replica was stopped while it ran it
   // Set by push():
   int64_t rows = 0;  // 0 if the request cannot be joined with others
   uint64_t number = 0;

@@ -234,7 +234,7 @@ void ModelVersion::reject_unserved(PendingRequest& pending, int status) {
       return reject(pending, 502, message);
     }
     case 503:
-      return reject(pending, 503, "the service is stopping");
+      return reject(pending, 503, stop_text(pending));
     default: {
       auto time = std::chrono::ceil<milliseconds>(pending.deadline - pending.arrived);
       return reject(
@@ -242,6 +242,18 @@ void ModelVersion::reject_unserved(PendingRequest& pending, int status) {
           fmt::format("the request was not answered within {}", format_duration(time.count())));
     }
   }
+}
+
+std::string ModelVersion::stop_text(const PendingRequest& pending) const {
+  if (!pending.was_stopped) return "the service is stopping";
+  const char* why = options().is_idempotent ? "too little of its time is left"
+                                            : "the service is not `idempotent`";
+  if (scheduler_.is_closed()) why = "the service is stopping";
+  return fmt::format(
+      "the replica of `{}` that ran the request was stopped at the end of the `--grace` of its "
+      "run, "
+      "and the request is not run again, because {}",
+      options().name, why);
 }
 
 void ModelVersion::reject(PendingRequest& pending, int status, const std::string& message) {
@@ -271,6 +283,20 @@ void ModelVersion::hand_over(const std::function<std::shared_ptr<ServiceVersion>
 
 void ModelVersion::set_leaving(FrontReplica& replica, bool is_replaced) {
   scheduler_.set_leaving(replica, Clock::now(), is_replaced);
+}
+
+bool ModelVersion::stop_running(FrontReplica& replica) {
+  auto stopped = scheduler_.stop(replica, Clock::now());
+  auto note = [&](size_t count, const char* what) {
+    if (count > 0)
+      log(
+          fmt::format("requests that a replica had not answered when its time to stop was over and "
+                      "{}: {}",
+                      what, count));
+  };
+  note(stopped.waiting, "that run again");
+  note(stopped.rejected, "that got status 503");
+  return true;
 }
 
 ServiceVersion::ReplicaState ModelVersion::state(const FrontReplica& replica) const {

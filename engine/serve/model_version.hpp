@@ -50,6 +50,7 @@ class ModelVersion final : public ServiceVersion {
   void hand_over(const std::function<std::shared_ptr<ServiceVersion>()>& next) override;
   size_t close() override { return scheduler_.close(); }
   void set_leaving(FrontReplica& replica, bool is_replaced) override;
+  bool stop_running(FrontReplica& replica) override;
   bool has_staying() const override { return scheduler_.has_staying(); }
 
  private:
@@ -68,6 +69,8 @@ class ModelVersion final : public ServiceVersion {
   void answer(PendingRequest& pending, const Status& encoded);
   void fail(PendingRequest& pending, const Error& error);
   void reject_unserved(PendingRequest& pending, int status);
+  /// Why a request got no answer when its replica or the service was stopped.
+  std::string stop_text(const PendingRequest& pending) const;
   void count_call(int64_t rows, Clock::duration duration);
 
   const FrontThreads threads_;

@@ -157,6 +157,30 @@ void RequestScheduler::set_leaving(Replica& replica, Clock::time_point now, bool
   run_due(now);
 }
 
+RequestScheduler::Stopped RequestScheduler::stop(Replica& replica, Clock::time_point now) {
+  Slot& slot = slot_of(replica);
+  Stopped stopped;
+  if (!slot.batch) return stopped;
+  Clock::duration taken = now - slot.batch->began;
+  Rejections rejections;
+  for (auto& request : slot.batch->requests) {
+    if (request == nullptr) continue;
+    request->was_stopped = true;
+    if (request->is_abandoned()) {
+      rejections.emplace_back(std::move(request), kClientLeft);
+    } else if (!limits_.is_idempotent || request->deadline - now < taken) {
+      stopped.rejected++;
+      rejections.emplace_back(std::move(request), kStopping);
+    } else {
+      stopped.waiting++;
+      put_back(std::move(request));
+    }
+  }
+  start_batches(now, rejections);
+  reject(std::move(rejections));
+  return stopped;
+}
+
 RequestScheduler::ReplicaState RequestScheduler::state(const Replica& replica) const {
   const Slot& slot = slot_of(replica);
   return {slot.batches, slot.batch.has_value(), slot.is_leaving};
@@ -347,8 +371,11 @@ size_t RequestScheduler::close() {
   for (auto& request : take_queue()) left.emplace_back(std::move(request), kStopping);
   for (auto& slot : slots_) {
     if (!slot->batch) continue;
-    for (auto& request : slot->batch->requests)
-      if (request != nullptr) left.emplace_back(std::move(request), kStopping);
+    for (auto& request : slot->batch->requests) {
+      if (request == nullptr) continue;
+      request->was_stopped = true;
+      left.emplace_back(std::move(request), kStopping);
+    }
   }
   size_t count = left.size();
   reject(std::move(left));

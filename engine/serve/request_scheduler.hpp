@@ -46,7 +46,7 @@ class RequestScheduler {
     /// It may move from both.
     std::function<void(PendingRequest&, Result<Tensors>&)> finished;
     /// The request gets no result: status 499 if its client has left, 502 if its replica died, 503
-    /// if the service ends, 504 if its deadline has passed.
+    /// if the service ends or its replica was stopped, 504 if its deadline has passed.
     std::function<void(PendingRequest&, int status)> rejected;
     /// After each call of predict.
     std::function<void(int64_t rows, Clock::duration duration)> called;
@@ -83,6 +83,13 @@ class RequestScheduler {
   void remove(Replica& replica, Clock::time_point now);
   /// From now on it gets batches only if all replicas are leaving; with `is_replaced` it gets none.
   void set_leaving(Replica& replica, Clock::time_point now, bool is_replaced = false);
+  /// The replica is stopped although it runs a batch. A request of it that may run again, and whose
+  /// deadline leaves as much time as the call has taken, waits for another replica; others are
+  /// rejected. The replica is busy until it answers the batch or is removed.
+  struct Stopped {
+    size_t waiting = 0, rejected = 0;
+  };
+  Stopped stop(Replica& replica, Clock::time_point now);
   /// The outcome of the replica's batch. False if it does not run this one.
   bool finish(Replica& replica, uint64_t batch, Result<Tensors> outputs, Clock::time_point now);
   /// While it is paused no batch is started.
@@ -97,6 +104,7 @@ class RequestScheduler {
   /// were.
   size_t close();
 
+  bool is_closed() const { return is_closed_; }
   bool is_full() const { return queue_.size() >= limits_.queue_max; }
   size_t queued() const { return queue_.size(); }
   /// Of the requests that wait for their first batch.

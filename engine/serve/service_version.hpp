@@ -93,6 +93,9 @@ class ServiceVersion : public std::enable_shared_from_this<ServiceVersion> {
   /// From now on it gets requests only if all replicas are leaving; with `is_replaced` it gets
   /// none.
   virtual void set_leaving(FrontReplica& replica, bool is_replaced) = 0;
+  /// The replica that leaves has had all the time of its stop, and still runs requests. They run
+  /// again, or get status 503. False if they are left to the end of the replica's process.
+  virtual bool stop_running(FrontReplica&) { return false; }
   std::vector<ReplicaEntry> replicas() const;
   bool has(const FrontReplica& replica) const;
   bool has_replicas() const { return !replicas_.empty(); }

@@ -93,6 +93,9 @@ void LocalWorker::send_stop(Slot& slot, const RankId& id, StopMode how) {
   *message.mutable_stop()->mutable_id() = wire_name(id.attempt, id.rank);
   message.mutable_stop()->set_gentle(how == StopMode::interrupt);
   message.mutable_stop()->set_kill_after_flush(how == StopMode::kill_after_flush);
+  if (drain_by_us_ > 0)
+    message.mutable_stop()->set_grace_ms(
+        std::max<int64_t>(1, (drain_by_us_ - monotonic_us()) / 1000));
   append_frame(slot.out, message);
 }
 

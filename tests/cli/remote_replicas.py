@@ -93,12 +93,12 @@ class RemoteReplicas(cluster_place.ClusterPlace):
         self.worker(name, "--label", "pool=serve")
         self.until_status(name, "up")
 
-    def serve(self, script=SCRIPT, names=("a", "b"), count=4):
+    def serve(self, script=SCRIPT, names=("a", "b"), count=4, words=()):
         self.head("--lost-after", "2s")
         for name in names:
             self.serving_worker(name)
         self.write("pipeline.lua", script)
-        client = self.start("run", "pipeline.lua", "--json", "--front-lease", "100s")
+        client = self.start("run", "pipeline.lua", "--json", "--front-lease", "300s", *words)
         self.until_replicas({name: count // len(names) for name in names})
         return client
 
@@ -211,6 +211,24 @@ class RemoteReplicas(cluster_place.ClusterPlace):
         self.serving_worker("a")
         self.end_without_failures(run, clients)
 
+    def test_a_worker_that_starts_again_has_its_replicas(self):
+        # With room only there, the new process of the worker gets the replicas before it counts them as lost.
+        run = self.serve(names=("a",))
+        before = self.replicas()
+        self.kill(self.workers["a"])
+        self.serving_worker("a")
+        self.until("it has them", lambda: self.replicas() == before)
+        self.end_without_failures(run, self.load())
+
+    def test_the_replicas_of_a_worker_that_is_gone_end_when_it_is_lost(self):
+        run = self.serve()  # --front-lease is much longer than --lost-after
+        orphans = [pid for pid, worker in self.replicas().items() if worker == "a"]
+        self.assertEqual(len(orphans), 2)
+        self.kill(self.workers["a"])
+        self.until("they have ended", lambda: not any(os.path.exists("/proc/%d" % pid) for pid in orphans))
+        self.until_replicas({"b": 4})
+        self.end_without_failures(run, self.load())
+
     def test_a_draining_worker_hands_over_its_replicas(self):
         run = self.serve()
         clients = self.load()
@@ -218,6 +236,24 @@ class RemoteReplicas(cluster_place.ClusterPlace):
         self.exits(0, self.end(self.workers["a"]))
         self.until_replicas({"b": 4})
         self.end_without_failures(run, clients)
+
+    def test_a_call_has_the_time_of_a_worker_that_drains(self):
+        slow = 'while not flow.fs.exists("%s") do end return' % self.path("answer")
+        run = self.serve(SCRIPT.replace("replicas = 4", "replicas = 1, idempotent = false").replace("return { y", slow + " { y"),
+                         names=("a",), count=1, words=("--grace", "1ms"))
+        client = Client(self.service_port())
+        client.start()
+        self.addCleanup(client.join)
+        self.until("predict runs", lambda: [each["status"] for each in self.services()[0]["replicas"]] == ["busy"])
+        self.workers["a"].terminate()
+        self.until_status("a", "draining")
+        client.is_over = True
+        self.open("answer")
+        client.join()
+        self.assertEqual((client.answered, client.failures), (1, []))
+        self.exits(0, self.end(self.workers["a"]))
+        self.good("stop", "last")
+        self.exits(0, self.end(run))
 
     def test_the_only_replica_moves_and_requests_wait_for_it(self):
         run = self.serve(SCRIPT.replace("replicas = 4", "replicas = 1"), names=("a",), count=1)

@@ -174,6 +174,33 @@ class Rollover(RolloverPlace):
         self.exits(0, self.end(second))
         self.open("gate")
 
+    def roll_over_a_long_call(self, idempotent):
+        """What a client gets whose call of predict outlasts the grace of the version before: status, fields, body."""
+        self.hold_engine()
+        stuck = "if true then return { predict = function() while true do end end } end"
+        first = self.deploy(1, "port = 0, idempotent = %s" % idempotent, words=("--grace", "1s"), start=stuck)
+        port = int(self.until_status(0, "serving")["url"].rsplit(":", 1)[1])
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        self.addCleanup(connection.close)
+        connection.request("POST", PATH, BODY)
+        self.until("predict runs", lambda: [each["status"] for each in self.flow("services", "--json").lines()[0]["replicas"]] == ["busy"])
+        self.deploy(2)
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        self.exits(0, self.end(first))
+        self.assertEqual(self.versions()[0]["status"], "succeeded")
+        self.open("gate")
+        return answer, text
+
+    def test_a_call_that_outlasts_the_grace_runs_again_in_the_new_version(self):
+        answer, text = self.roll_over_a_long_call("true")
+        self.assertEqual((answer.status, json.loads(text)["outputs"][0]["data"]), (200, [2]))
+
+    def test_a_call_that_outlasts_the_grace_and_may_not_run_again_is_answered(self):
+        answer, text = self.roll_over_a_long_call("false")
+        self.assertEqual((answer.status, answer.headers["Retry-After"] is not None), (503, True), text)
+        self.assertIn("stopped at the end of the `--grace`", text)
+
     def test_a_version_that_fails_is_rolled_back(self):
         self.hold_engine()
         self.deploy(1)

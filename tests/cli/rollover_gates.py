@@ -111,11 +111,11 @@ class Gates(rollover.RolloverPlace):
 
     def test_a_version_whose_gate_runs_can_be_cancelled(self):
         _, port = self.begin()
-        self.deploy_gated(2)
+        self.deploy_gated(2, words=("--grace", "1s"))
         self.until("the gate runs", self.gates)
         self.good("cancel", self.versions()[1]["run"])
         self.until_answers(1, port)
-        self.deploy_gated(3)
+        self.deploy_gated(3, words=("--grace", "1s"))
         self.until("the gate runs again", lambda: len(self.gates()) == 2)
         self.good("stop", self.versions()[2]["run"])
         self.assertEqual([run["status"] for run in self.versions()], ["serving", "cancelled", "succeeded"])
@@ -125,7 +125,7 @@ class Gates(rollover.RolloverPlace):
 
     def test_the_version_before_may_end_while_the_gate_runs(self):
         _, port = self.begin()
-        self.deploy_gated(2)
+        self.deploy_gated(2, words=("--grace", "1s"))
         self.until("the gate runs", self.gates)
         self.good("stop", self.versions()[0]["run"])
         self.until_status(1, "serving")

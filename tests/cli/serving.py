@@ -205,6 +205,19 @@ class Serving(Place):
         run.send_signal(signal.SIGINT)
         self.exits(0, self.end(run))
 
+    def test_a_call_that_outlasts_the_grace_of_a_stop_is_answered(self):
+        run, url = self.serve(SCRIPT.replace('error("thirteen is not served")', "while true do end"), "--grace", "1s")
+        answers = []
+        asker = threading.Thread(target=lambda: answers.append(infer(url, 13)))
+        asker.start()
+        self.addCleanup(asker.join)
+        self.until("predict runs", lambda: [each["status"] for each in self.flow("services", "--json").lines()[0]["replicas"]] == ["busy"])
+        run.send_signal(signal.SIGINT)
+        self.exits(0, self.end(run))
+        asker.join()
+        self.assertEqual(answers[0][0], 503)
+        self.assertIn("stopped at the end of the `--grace`", answers[0][1]["error"])
+
     def test_the_url_of_a_serving_run_is_shown_and_its_failures_are_logged(self):
         run, url = self.serve(SCRIPT, "--serve-for", "600s")
         shown = self.show()

@@ -138,7 +138,8 @@ struct Wire {
     };
     head = std::make_unique<RemoteWorker>(
         [this](std::string_view piece) { to_worker(piece); }, std::move(heard),
-        [this](const std::string& why) { disconnect_reason = why; }, encrypt);
+        [this](const std::string& why) { disconnect_reason = why; },
+        RemoteWorkerOptions{.encrypt = encrypt});
     agent->connect(
         [this](std::string_view piece) {
           if (!head->on_message(piece)) took_all = false;

@@ -369,6 +369,30 @@ TEST_CASE("a replica waits for its release until its grace is over, or the front
   CHECK(second.wait_ended().ok());
 }
 
+TEST_CASE("a replica says that it leaves while predict runs") {
+  std::promise<void> begun, over;
+  Replica replica;
+  replica.predict = [&](const BatchMessage&) -> Result<Tensors> {
+    begun.set_value();
+    over.get_future().wait();
+    return Tensors{{"y", floats_of({1})}};
+  };
+  replica.start();
+  Peer front(replica.accept());
+  front.accept_join();
+  front.send_batch(1, {1});
+  begun.get_future().wait();
+  replica.link.leave(10'000, true);
+  front::ToFront left = front.receive();
+  REQUIRE(left.has_leave());
+  CHECK(left.leave().grace_ms() == 10'000);
+  CHECK(left.leave().is_replaced());
+  over.set_value();
+  CHECK(front.receive_done().id() == 1);
+  front.release();
+  CHECK(replica.wait_ended().ok());
+}
+
 TEST_CASE("a replica logs what the front says, and gives it new keys") {
   Replica replica;
   replica.start();

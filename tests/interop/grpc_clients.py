@@ -147,7 +147,7 @@ def main():
     parser.add_argument("--build", required=True)
     parser.add_argument("--flow")
     args = parser.parse_args()
-    python, why = python_with(os.path.join(args.build, "interop-serve-grpc"), ["tritonclient[grpc]==2.73.0"], ["tritonclient.grpc", "numpy"])
+    python, why = python_with(args.build, ["tritonclient[http,grpc]==2.73.0"], ["tritonclient.grpc", "numpy"], "clients-python")
     if python is None:
         print("skipped: " + why)
         return SKIP

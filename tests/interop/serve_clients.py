@@ -133,7 +133,7 @@ def main():
     parser.add_argument("--build", required=True)
     args = parser.parse_args()
     flow = os.path.abspath(args.flow)
-    python, why = python_with(os.path.join(args.build, "interop-serve"), ["tritonclient[http]==2.73.0"], ["tritonclient.http", "numpy"])
+    python, why = python_with(args.build, ["tritonclient[http,grpc]==2.73.0"], ["tritonclient.http", "numpy"], "clients-python")
     if python is None:
         print("skipped: " + why)
         return SKIP

@@ -22,11 +22,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "fetch"))
 sys.path.insert(0, HERE)
 from python_packages import python_with  # noqa: E402
-from triton_server import MODELS, triton  # noqa: E402
+from triton_server import MODELS, PACKAGES, triton  # noqa: E402
 
 SKIP = 77
 LIMIT_S = 120
-PACKAGES = ["nvidia-pytriton==0.7.0", "tritonclient[http,grpc]==2.73.0"]
 
 PIPELINE = r'''
 local flow = require "flow"
@@ -192,7 +191,7 @@ def main():
     parser.add_argument("--grpc", action="store_true", help="the build has gRPC")
     parser.add_argument("--print", help="prints the answers to this request")
     args = parser.parse_args()
-    python, why = python_with(os.path.join(args.build, "interop-triton"), PACKAGES, ["pytriton", "tritonclient.http", "tritonclient.grpc"])
+    python, why = python_with(args.build, PACKAGES, ["pytriton", "tritonclient.http", "tritonclient.grpc"], "triton-python")
     if python is None:
         print("skipped: " + why)
         return SKIP

@@ -9,6 +9,7 @@ import urllib.error
 import urllib.request
 
 LIMIT_S = 60
+PACKAGES = ["nvidia-pytriton==0.7.0", "tritonclient[http,grpc]==2.73.0"]  # of the folder `triton-python`
 
 SUM = '''
 import triton_python_backend_utils as pb

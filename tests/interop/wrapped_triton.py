@@ -18,9 +18,9 @@ import sys
 
 from wrapped_place import LIMIT_S, Load, Server, WrappedPlace, place, timed
 from python_packages import python_with  # of tests/fetch
+from triton_server import PACKAGES
 
 SKIP = 77
-PACKAGES = ["nvidia-pytriton==0.7.0", "tritonclient[http]==2.73.0"]
 INSTALLED = {}
 
 PIPELINE = r'''
@@ -211,7 +211,7 @@ def main():
     at = arguments.index("--build")
     build = arguments[at + 1]
     sys.argv[1:] = arguments[:at] + arguments[at + 2:]
-    python, why = timed("packages", lambda: python_with(build, PACKAGES, ["pytriton", "tritonclient.http"], "triton-python"))
+    python, why = timed("packages", lambda: python_with(build, PACKAGES, ["pytriton", "tritonclient.http", "tritonclient.grpc"], "triton-python"))
     if python is None:
         print("skipped: " + why)
         sys.exit(SKIP)

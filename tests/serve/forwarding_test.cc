@@ -266,12 +266,19 @@ TEST_CASE("a server that dies loses no request that may run again") {
   CHECK(service.logged().empty());
 }
 
-TEST_CASE("a POST that may not run again is a 502 after the death of its server") {
+TEST_CASE("a POST that may not run again is a 502 after its server's death, a 503 after its end") {
+  const bool is_stopped = GENERATE(false, true);
   ForwardedService service(service_options(false), 2);
   HttpPeer client = service.ask("/", kPost, "POST");
-  service.replica(0).upstream.accept().close();
-  CHECK_THAT(client.head(), StartsWith("HTTP/1.1 502 "));
+  HttpPeer server = service.replica(0).upstream.accept();
+  server.head();
+  if (is_stopped) service.leave(service.replica(0));
+  server.close();
+  std::string head = client.head();
+  CHECK_THAT(head, StartsWith(is_stopped ? "HTTP/1.1 503 " : "HTTP/1.1 502 "));
+  CHECK((head.find("Retry-After: ") != std::string::npos) == is_stopped);
   CHECK_THAT(client.until("`idempotent`"), Contains("a POST is not repeated"));
+  if (is_stopped) client.until("the server was stopped at the end of the `--grace` of its run");
   REQUIRE(service.logged().size() == 1);
   CHECK(service.status().errors() == 1);
 }

@@ -1,4 +1,5 @@
 // Replicas and versions of a service: deaths, weights, stops and the end of a front.
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -228,8 +229,29 @@ TEST_CASE("a version that leaves finishes its queue while another has the new re
              Contains(R"("success":{"count":5,)"));
 }
 
-TEST_CASE("what a version does not answer within its grace is a 503 and logged") {
+TEST_CASE("what a version does not answer within its grace runs again in the next one") {
   Service service;
+  AdderReplica& next = service.add("r2");
+  service.hold();
+  Askers askers(service.port);
+  askers.ask(1), askers.ask(2);
+  service.wait_calls(1);
+  service.wait_metric("queue_length", 1);
+  service.replica().leave(20);
+  for (int value : {1, 2}) CHECK(first_number(askers.next()) == value + 1);
+  CHECK(next.calls() == 2);
+  service.replica().wait_released();
+  CHECK(service.logged() ==
+        std::vector<std::string>{"requests that a replica had not answered when its time to stop "
+                                 "was over and that run again: 1"});
+  CHECK(service.replica().logged() == service.logged());
+  CHECK(request(service.port, "GET", "/v2/health/ready").status == 200);
+}
+
+TEST_CASE("what a version may not run again after its grace is a 503 and logged") {
+  ServiceOptions options;
+  options.is_idempotent = false;
+  Service service(options);
   service.add("r2");
   service.hold();
   Askers askers(service.port);
@@ -237,14 +259,40 @@ TEST_CASE("what a version does not answer within its grace is a 503 and logged")
   service.wait_calls(1);
   service.wait_metric("queue_length", 1);
   service.replica().leave(20);
-  CHECK(askers.next().status == 503);
-  CHECK(askers.next().status == 503);
+  Reply cut = askers.next();
+  CHECK(cut.status == 503);
+  CHECK_THAT(cut.headers, Contains("Retry-After: "));
+  CHECK(cut.body ==
+        R"({"error":"the replica of `adder` that ran the request was stopped at the end of the )"
+        R"(`--grace` of its run, and the request is not run again, because the service is not )"
+        R"(`idempotent`"})");
+  CHECK(first_number(askers.next()) == 3);  // it had not begun
   service.replica().wait_released();
   CHECK(service.logged() ==
-        std::vector<std::string>{"requests that were not answered within 20ms after the stop of "
-                                 "the service and got status 503: 2"});
-  CHECK(service.replica().logged() == service.logged());
-  CHECK(request(service.port, "GET", "/v2/health/ready").status == 200);
+        std::vector<std::string>{"requests that a replica had not answered when its time to stop "
+                                 "was over and that got status 503: 1"});
+}
+
+TEST_CASE("a replica that does not answer within its grace is released while others stay") {
+  ServiceOptions options;
+  options.is_idempotent = GENERATE(false, true);
+  Service service(options, {.replicas = 2});
+  AdderReplica &one = service.replica(0), &two = service.replica(1);
+  one.hold(), two.hold();
+  Askers askers(service.port);
+  askers.ask(1), askers.ask(1);
+  one.wait_calls(1), two.wait_calls(1);
+  AdderReplica& three = service.add();
+  two.leave(3'600'000);
+  one.leave(20);  // it has a time of its own
+  one.wait_released();
+  CHECK_FALSE(two.is_released());
+  two.go_on();
+  std::vector<int> statuses = {askers.next().status, askers.next().status};
+  std::ranges::sort(statuses);
+  CHECK(statuses == std::vector<int>{200, options.is_idempotent ? 200 : 503});
+  CHECK(three.calls() == (options.is_idempotent ? 1 : 0));
+  CHECK(service.metric("requests_total,code=\"502\"") == 0);
 }
 
 TEST_CASE("the last version that leaves ends the front, and none may join any more") {

@@ -391,6 +391,52 @@ TEST_CASE("a replica that is replaced gets no batch, also if no other is there")
   CHECK(two.ids == "a");
 }
 
+TEST_CASE("a request whose replica is stopped runs again if its deadline leaves time for it") {
+  Scheduling at({.rows_max = 2, .call_max = 1min});
+  NotingReplica &one = at.add_replica(), &two = at.add_replica();
+  at.push("a", 30ms);
+  at.push("b", 50ms);
+  at.push("c", 50ms);
+  CHECK(one.ids + two.ids == "ab");
+  NotingReplica &first = one.ids == "a" ? one : two, &second = one.ids == "a" ? two : one;
+  at.finish(second);
+  CHECK(at.outcomes() == "b:200");
+  CHECK(second.ids == "c");
+  at.scheduler.set_leaving(first, at.now);
+  at.push("d", 50ms);
+  at.now += 16ms;
+  auto stopped = at.scheduler.stop(first, at.now);
+  CHECK(stopped.rejected == 1);  // 14 ms are less than the call has taken
+  CHECK(stopped.waiting == 0);
+  CHECK(at.outcomes() == "a:503");
+  CHECK(at.scheduler.state(first).is_busy);
+  at.scheduler.remove(first, at.now);
+  CHECK(at.outcomes().empty());
+
+  NotingReplica& third = at.add_replica();
+  CHECK(third.ids == "d");
+  at.scheduler.set_leaving(second, at.now);
+  stopped = at.scheduler.stop(second, at.now);
+  CHECK(stopped.waiting == 1);
+  at.scheduler.remove(second, at.now);
+  at.finish(third);
+  CHECK(third.ids == "c");
+  at.finish(third);
+  CHECK(at.outcomes() == "d:200 c:200");
+}
+
+TEST_CASE("a request that may not run again is rejected when its replica is stopped") {
+  Scheduling at({.rows_max = 2, .call_max = 1min, .is_idempotent = false});
+  NotingReplica &one = at.add_replica(), &two = at.add_replica();
+  at.push("a");
+  NotingReplica &busy = one.ids == "a" ? one : two, &idle = one.ids == "a" ? two : one;
+  at.scheduler.set_leaving(busy, at.now);
+  CHECK(at.scheduler.stop(busy, at.now).rejected == 1);
+  CHECK(at.outcomes() == "a:503");
+  CHECK(at.finish(busy));
+  CHECK(at.scheduler.stop(idle, at.now).rejected == 0);
+}
+
 TEST_CASE("a batch that fails runs again in single requests") {
   Scheduling at;
   NotingReplica& one = at.add_replica();
@@ -522,7 +568,9 @@ TEST_CASE("each request has one outcome, whatever happens to replicas and client
           replicas.erase(replicas.begin() + static_cast<ptrdiff_t>(at));
           break;
         case 2:
-          if (!replicas.empty() && below(4) == 0) scheduler.set_leaving(*replicas[at], now);
+          if (replicas.empty() || below(4) > 0) break;
+          scheduler.set_leaving(*replicas[at], now);
+          if (below(2) == 0) scheduler.stop(*replicas[at], now);
           break;
         case 3:
         case 4:

@@ -125,7 +125,7 @@ class ServerProcess {
 
   void begin_grace() {
     if (kill_at_us_ != 0) return;
-    int64_t grace_ms = attempt_.start().grace_ms();
+    int64_t grace_ms = attempt_.link().stop_grace_ms(attempt_.start().grace_ms());
     kill_at_us_ = monotonic_us() + (grace_ms - std::min(kEndMs, grace_ms / 4)) * 1000;
   }
 
