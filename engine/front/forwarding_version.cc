@@ -24,6 +24,7 @@ constexpr auto kDownTime = milliseconds(100);   // for which an unreachable serv
 constexpr int64_t kRemoteMs = 15'000;           // for a connection through a worker
 constexpr auto kLookPause = milliseconds(100);  // between looks for clients that have left
 constexpr int kStatusMax = 599;                 // that is counted as it is
+constexpr int kBusy = 429;
 
 /// A server that gets a trace which is not valid would have to begin a new one, without the state
 /// of the other.
@@ -125,12 +126,12 @@ void ForwardingVersion::forward(HttpRequest request, HttpReply reply) {
   Clock::duration timeout = milliseconds(options().request_timeout_ms);
   if (const std::string& asked = own.proxied.request.timeout; !asked.empty()) {
     auto parsed = parse_request_timeout(asked);
-    if (!parsed.ok()) return reject(own, 400, parsed.error().message);
+    if (!parsed.ok()) return refuse(own, 400, parsed.error().message);
     timeout = std::min<Clock::duration>(timeout, *parsed);
   }
-  if (is_closed_) return reject(own, 503, "the service is stopping");
+  if (is_closed_) return refuse(own, 503, "the service is stopping");
   if (size_t most = requests_max(); queued() + running() >= most)
-    return reject(own, 429,
+    return refuse(own, kBusy,
                   fmt::format("`{}` has {} requests, as many as its `queue` of {} for each server "
                               "permits; try again later",
                               options().name, most, options().queue));
@@ -234,6 +235,9 @@ void ForwardingVersion::finish(Request request, uint64_t number, const ProxyOutc
       log(failure_text(request.proxied.request, outcome.message));
       [[fallthrough]];
     case Kind::responded:
+      // A server that is full answers at once, as the front would.
+      if (outcome.status == kBusy) return count_refused(kBusy, Clock::now() - request.arrived);
+      [[fallthrough]];
     case Kind::left:
     case Kind::timeout:
     case Kind::rejected:
@@ -274,9 +278,18 @@ void ForwardingVersion::fail(Request& request, const std::string& message) {
   reject(request, was_stopped ? 503 : 502, message + why);
 }
 
+void ForwardingVersion::refuse(Request& request, int status, const std::string& message) {
+  count_refused(status, Clock::now() - request.arrived);
+  answer(request, status, message);
+}
+
 void ForwardingVersion::reject(Request& request, int status, const std::string& message) {
   count(status, Clock::now() - request.arrived);
-  bool is_busy = status == 429 || status == 503;
+  answer(request, status, message);
+}
+
+void ForwardingVersion::answer(Request& request, int status, const std::string& message) {
+  bool is_busy = status == kBusy || status == 503;
   request.proxied.reply.send(is_busy ? busy_response(status, message)
                                      : error_response(status, message));
 }

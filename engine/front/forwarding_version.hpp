@@ -68,7 +68,10 @@ class ForwardingVersion final : public ServiceVersion {
   void finish(Request request, uint64_t number, const ProxyOutcome& outcome);
   void run_again(Request request, uint64_t number, const ProxyOutcome& outcome);
   void fail(Request& request, const std::string& message);
+  /// Of a request that is not accepted, and of one that was.
+  void refuse(Request& request, int status, const std::string& message);
   void reject(Request& request, int status, const std::string& message);
+  static void answer(Request& request, int status, const std::string& message);
 
   EventLoop& loop_;
   std::vector<std::unique_ptr<Server>> servers_;  // of the replicas, which the front bounds

@@ -98,7 +98,7 @@ void FrontBackend::count_refused(RequestRecord record) {
   if (is_counted) {
     loop_.post([this, status = record.status, duration = Clock::now() - record.arrived] {
       if (const VersionSet::Entry* primary = versions_.primary())
-        primary->version->count(status, duration);
+        primary->version->count_refused(status, duration);
     });
   }
   note(std::move(record));

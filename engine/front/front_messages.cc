@@ -101,8 +101,10 @@ front::Status status_of(const Front& front) {
     to.set_percent(each.percent);
     to.set_requests(figures.requests);
     to.set_errors(figures.errors);
+    to.set_refused(figures.refused);
     to.set_step_requests(figures.step_requests);
     to.set_step_errors(figures.step_errors);
+    to.set_step_refused(figures.step_refused);
     to.set_step_p50_us(figures.step_p50.count());
     to.set_step_p99_us(figures.step_p99.count());
     to.set_requests_per_second(figures.requests_per_second);

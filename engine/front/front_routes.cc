@@ -158,7 +158,7 @@ void FrontRoutes::infer(HttpRequest& request, HttpReply& reply, const Route& rou
   auto pending = (*version)->new_request(std::move(responder), timeout);
   pending->traceparent = request.traceparent;
   pending->record = request.record;
-  if (!malformed.empty()) return (*version)->reject(*pending, 400, malformed);
+  if (!malformed.empty()) return (*version)->refuse(*pending, 400, malformed);
   bool is_small = request.body.size() <= kInlineBytesMax && request.content_encoding.empty();
   Inference inference{.http = std::move(request),
                       .model = route.model,
@@ -171,9 +171,9 @@ void FrontRoutes::infer(HttpRequest& request, HttpReply& reply, const Route& rou
 }
 
 void FrontRoutes::decode_apart(const std::shared_ptr<Inference>& inference) {
-  if (inference->assigned->is_full()) return inference->assigned->reject_full(*inference->pending);
+  if (inference->assigned->is_full()) return inference->assigned->refuse_full(*inference->pending);
   if (decodes_ >= kDecodesMax)
-    return inference->assigned->reject(
+    return inference->assigned->refuse(
         *inference->pending, 503, "too many requests with large or compressed bodies wait here");
   decodes_++;
   decoder_.post([this, inference] {
@@ -213,7 +213,7 @@ void FrontRoutes::admit(Inference& inference) {
     if (other.ok()) inference.assigned = std::move(*other);
   }
   if (inference.status != 200)
-    return inference.assigned->reject(*inference.pending, inference.status, inference.message);
+    return inference.assigned->refuse(*inference.pending, inference.status, inference.message);
   inference.assigned->admit(std::move(inference.pending));
   callbacks_.admitted();
 }

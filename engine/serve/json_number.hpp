@@ -34,6 +34,14 @@ namespace json_number {
 constexpr uint64_t kPowers[] = {1,       10,        100,        1'000,      10'000,
                                 100'000, 1'000'000, 10'000'000, 100'000'000};
 
+/// Eight digits, the first in the lowest byte, each less '0'.
+inline uint64_t value_of_digits(uint64_t digits) {
+  digits = digits * 10 + (digits >> 8);
+  return ((digits & 0x000000ff000000ff) * 0x000f424000000064 +
+          ((digits >> 16) & 0x000000ff000000ff) * 0x0000271000000001) >>
+         32;
+}
+
 /// Appends the digits at `at` to the number `digits`, without its overflow. Eight characters at a
 /// time and without a branch for their number, which cannot be predicted. Precondition:
 /// little-endian.
@@ -48,11 +56,7 @@ inline const char* read_digits(const char* at, uint64_t& digits) {
     // Leading zeros instead of the characters behind the digits; in two steps, because a shift by
     // 64 is undefined.
     text = text << (32 - 4 * count) << (32 - 4 * count);
-    text = text * 10 + (text >> 8);
-    text = ((text & 0x000000ff000000ff) * 0x000f424000000064 +
-            ((text >> 16) & 0x000000ff000000ff) * 0x0000271000000001) >>
-           32;
-    digits = digits * kPowers[count] + text;
+    digits = digits * kPowers[count] + value_of_digits(text);
     at += count;
     if (count < 8) return at;
   }
@@ -141,6 +145,24 @@ inline float nearest_float(const JsonNumber& number) {
   }
   if (is_json_delimiter(*at)) number.end = at;
   return number;
+}
+
+/// Reads a number that fills the text up to `end` and is whole, of at most eight digits. False if
+/// it is another one, or none.
+inline bool read_short_integer(const char* at, const char* end, int64_t& value) {
+  bool is_negative = *at == '-';
+  at += is_negative;
+  auto length = static_cast<uint64_t>(end - at);
+  if (length - 1 >= sizeof(uint64_t)) return false;
+  uint64_t text;
+  std::memcpy(&text, at, sizeof text);
+  // What is behind the digits leaves the word, and leading zeros come into it.
+  text = (text ^ 0x3030303030303030) << (64 - 8 * length);
+  bool has_others = (((text + 0x7676767676767676) | text) & 0x8080808080808080) != 0;
+  if (has_others || (*at == '0' && length > 1)) return false;
+  auto digits = static_cast<int64_t>(json_number::value_of_digits(text));
+  value = is_negative ? -digits : digits;
+  return true;
 }
 
 }  // namespace flow

@@ -46,7 +46,7 @@ microseconds LatencyHistogram::percentile(double share) const {
 
 namespace {
 
-constexpr int kBusy = 429;
+constexpr int kBusy = 429, kUnavailable = 503;
 
 int64_t second_of(RequestCounters::Clock::time_point now) {
   return std::chrono::duration_cast<std::chrono::seconds>(now.time_since_epoch()).count();
@@ -62,9 +62,14 @@ void RequestCounters::count(int status, Clock::duration duration, Clock::time_po
   errors_ += is_error ? 1 : 0;
   step_errors_ += is_error ? 1 : 0;
   step_.add(us);
-  Second& second = second_at(now);
-  second.durations.add(us);
-  second.rejected += status == kBusy ? 1 : 0;
+  second_at(now).durations.add(us);
+}
+
+void RequestCounters::count_refused(int status, Clock::time_point now) {
+  if (status != kBusy && status != kUnavailable) return;
+  refused_++;
+  step_refused_++;
+  second_at(now).rejected += status == kBusy ? 1 : 0;
 }
 
 void RequestCounters::count_wait(Clock::duration wait, Clock::time_point now) {
@@ -79,7 +84,7 @@ RequestCounters::Second& RequestCounters::second_at(Clock::time_point now) {
 }
 
 void RequestCounters::restart_step() {
-  step_requests_ = step_errors_ = 0;
+  step_requests_ = step_errors_ = step_refused_ = 0;
   step_ = {};
 }
 
@@ -93,8 +98,10 @@ void RequestCounters::restart_load() {
 RequestCounters::Figures RequestCounters::figures(Clock::time_point now) const {
   Figures figures{.requests = requests_,
                   .errors = errors_,
+                  .refused = refused_,
                   .step_requests = step_requests_,
                   .step_errors = step_errors_,
+                  .step_refused = step_refused_,
                   .step_p50 = step_.percentile(0.5),
                   .step_p99 = step_.percentile(0.99)};
   LatencyHistogram recent;

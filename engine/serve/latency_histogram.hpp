@@ -47,14 +47,16 @@ struct RequestWaits {
   }
 };
 
-/// Counts of requests: all, those since the begin of a step, and those of the last 10 s. Not
-/// thread-safe.
+/// Counts of requests: all, those since the begin of a step, and those of the last 10 s. Durations
+/// are those of accepted requests alone: a refusal takes no time, so that a version that refuses
+/// most requests would look fast. Not thread-safe.
 class RequestCounters {
  public:
   using Clock = std::chrono::steady_clock;
   struct Figures {
-    uint64_t requests = 0, errors = 0;  // errors have a status from 500 on
-    uint64_t step_requests = 0, step_errors = 0;
+    uint64_t requests = 0, errors = 0;  // accepted ones; errors have a status from 500 on
+    uint64_t refused = 0;               // with status 429 or 503, besides `requests`
+    uint64_t step_requests = 0, step_errors = 0, step_refused = 0;
     std::chrono::microseconds step_p50{}, step_p99{};
     double requests_per_second = 0;  // of the last 10 s, as p50 and p99
     std::chrono::microseconds p50{}, p99{};
@@ -65,7 +67,11 @@ class RequestCounters {
 
   explicit RequestCounters(Clock::time_point now) : began_(now) {}
 
+  /// An accepted request was answered.
   void count(int status, Clock::duration duration, Clock::time_point now);
+  /// A request was not accepted. A status besides 429 and 503 says that it was not valid: it is in
+  /// no figure.
+  void count_refused(int status, Clock::time_point now);
   /// A request begins, so long after its arrival.
   void count_wait(Clock::duration wait, Clock::time_point now);
   void restart_step();
@@ -84,7 +90,8 @@ class RequestCounters {
   Second& second_at(Clock::time_point now);
 
   Clock::time_point began_;
-  uint64_t requests_ = 0, errors_ = 0, step_requests_ = 0, step_errors_ = 0;
+  uint64_t requests_ = 0, errors_ = 0, refused_ = 0;
+  uint64_t step_requests_ = 0, step_errors_ = 0, step_refused_ = 0;
   LatencyHistogram step_;
   std::array<Second, kSeconds> seconds_;  // by their number modulo kSeconds
 };

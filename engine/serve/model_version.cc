@@ -22,6 +22,7 @@ using std::chrono::milliseconds;
 
 constexpr uint64_t kEncodeBytesMax = 64u << 20;  // then no batch is started
 constexpr size_t kIdBytesLogged = 64;
+const char* const kServiceStops = "the service is stopping";
 const char* const kNoMemory = "the service has too little memory left for this request";
 
 RequestScheduler::Limits limits_of(const ServiceOptions& options) {
@@ -103,29 +104,29 @@ std::unique_ptr<PendingRequest> ModelVersion::new_request(
 void ModelVersion::admit(std::unique_ptr<PendingRequest> pending) {
   note_version(pending->record.get());
   Status declared = check_inputs(options().inputs, pending->request);
-  if (!declared.ok()) return reject(*pending, 400, declared.error().message);
+  if (!declared.ok()) return refuse(*pending, 400, declared.error().message);
   if (uint64_t bytes = bytes_of(pending->request.inputs); bytes > kTensorBytesMax)
-    return reject(*pending, 413,
+    return refuse(*pending, 413,
                   fmt::format("the inputs have {}, and a request may have {}: send fewer rows",
                               format_bytes(bytes), format_bytes(kTensorBytesMax)));
   switch (scheduler_.push(pending, Clock::now())) {
     case RequestScheduler::Admission::admitted:
       return;
     case RequestScheduler::Admission::full:
-      return reject_full(*pending);
+      return refuse_full(*pending);
     case RequestScheduler::Admission::too_many_bytes:
-      return reject(
+      return refuse(
           *pending, 429,
           fmt::format("the queue of `{}` is full: with this request its tensors would "
                       "have more than {}; try again later",
                       options().name, format_bytes(RequestScheduler::Limits{}.bytes_max)));
     case RequestScheduler::Admission::too_late:
-      return reject(*pending, 429,
+      return refuse(*pending, 429,
                     fmt::format("the queue of `{}` is too long: the {} requests in it would take "
                                 "all the time of this one; try again later",
                                 options().name, scheduler_.queued()));
     case RequestScheduler::Admission::closed:
-      return reject_unserved(*pending, 503);
+      return refuse(*pending, 503, kServiceStops);
   }
 }
 
@@ -152,8 +153,14 @@ void ModelVersion::complete_step(uint32_t requests) {
   }
 }
 
-void ModelVersion::reject_full(PendingRequest& pending) {
-  reject(pending, 429,
+void ModelVersion::refuse(PendingRequest& pending, int status, const std::string& message) {
+  note_version(pending.record.get());
+  count_refused(status, Clock::now() - pending.arrived);
+  pending.responder->fail(status, message);
+}
+
+void ModelVersion::refuse_full(PendingRequest& pending) {
+  refuse(pending, 429,
          fmt::format("the queue of `{}` is full: it holds {} requests; try again later",
                      options().name, options().queue));
 }
@@ -245,10 +252,10 @@ void ModelVersion::reject_unserved(PendingRequest& pending, int status) {
 }
 
 std::string ModelVersion::stop_text(const PendingRequest& pending) const {
-  if (!pending.was_stopped) return "the service is stopping";
+  if (!pending.was_stopped) return kServiceStops;
   const char* why = options().is_idempotent ? "too little of its time is left"
                                             : "the service is not `idempotent`";
-  if (scheduler_.is_closed()) why = "the service is stopping";
+  if (scheduler_.is_closed()) why = kServiceStops;
   return fmt::format(
       "the replica of `{}` that ran the request was stopped at the end of the `--grace` of its "
       "run, "

@@ -35,9 +35,9 @@ class ModelVersion final : public ServiceVersion {
   void adopt(std::unique_ptr<PendingRequest> pending);
   void complete_step(uint32_t requests) override;
   /// Answers 429 for a request whose body is not worth reading.
-  void reject_full(PendingRequest& pending);
-  /// Answers a request with an error, and counts it.
-  void reject(PendingRequest& pending, int status, const std::string& message);
+  void refuse_full(PendingRequest& pending);
+  /// Answers a request that is not admitted with an error, and counts it.
+  void refuse(PendingRequest& pending, int status, const std::string& message);
 
   /// Whether a further request would get 429.
   bool is_full() const { return scheduler_.is_full(); }
@@ -68,6 +68,8 @@ class ModelVersion final : public ServiceVersion {
   void encode_apart(PendingRequest& pending, Tensors outputs, uint64_t bytes);
   void answer(PendingRequest& pending, const Status& encoded);
   void fail(PendingRequest& pending, const Error& error);
+  /// Of an admitted request.
+  void reject(PendingRequest& pending, int status, const std::string& message);
   void reject_unserved(PendingRequest& pending, int status);
   /// Why a request got no answer when its replica or the service was stopped.
   std::string stop_text(const PendingRequest& pending) const;

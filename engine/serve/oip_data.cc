@@ -12,6 +12,7 @@
 #include <limits>
 #include <memory>
 
+#include "engine/serve/json_commas.hpp"
 #include "engine/serve/json_fault.hpp"
 #include "engine/serve/json_number.hpp"
 #include "engine/serve/json_text.hpp"
@@ -50,11 +51,12 @@ bool is_name(const char* at, std::string_view name) {
   return std::memcmp(at, name.data(), name.size()) == 0 && is_json_delimiter(at[name.size()]);
 }
 
-// Each element type reads one value; null if the text is not one of its values.
+// Each element type reads one value; null if the text is not one of its values. `comma` is the next
+// one, or null.
 
 struct BooleanElement {
   using Type = uint8_t;
-  const char* read(const char* at, Type& value) const {
+  const char* read(const char* at, const char*, Type& value) const {
     value = *at == 't';
     if (is_name(at, "true")) return at + 4;
     return is_name(at, "false") ? at + 5 : nullptr;
@@ -65,7 +67,12 @@ template <typename T>
 struct IntegerElement {
   using Type = T;
   int64_t min, max;
-  const char* read(const char* at, Type& value) const {
+  const char* read(const char* at, const char* comma, Type& value) const {
+    if (int64_t whole = 0; comma != nullptr && read_short_integer(at, comma, whole)) {
+      if (whole < min || whole > max) return nullptr;
+      value = static_cast<T>(whole);
+      return comma;
+    }
     constexpr uint64_t kMost = std::numeric_limits<int64_t>::max();
     JsonNumber number = read_json_number(at);
     bool fits = number.is_whole && !number.is_long && number.digits <= kMost + number.is_negative;
@@ -79,7 +86,7 @@ struct IntegerElement {
 
 struct FloatElement {
   using Type = float;
-  const char* read(const char* at, Type& value) const {
+  const char* read(const char* at, const char*, Type& value) const {
     JsonNumber number = read_json_number(at);
     if (number.end == nullptr) return nullptr;
     value = nearest_float(number);
@@ -89,7 +96,7 @@ struct FloatElement {
 
 struct DoubleElement {
   using Type = double;
-  const char* read(const char* at, Type& value) const {
+  const char* read(const char* at, const char*, Type& value) const {
     JsonNumber number = read_json_number(at);
     if (number.end == nullptr) return nullptr;
     value = nearest_double(number);
@@ -101,7 +108,7 @@ struct SmallFloatElement {
   using Type = uint16_t;
   uint16_t (*nearest)(double);
   uint16_t infinity;
-  const char* read(const char* at, Type& value) const {
+  const char* read(const char* at, const char*, Type& value) const {
     JsonNumber number = read_json_number(at);
     if (number.end == nullptr) return nullptr;
     value = nearest(nearest_double(number));
@@ -119,10 +126,15 @@ class ArrayReader {
   Result<Bytes> read_texts();
 
  private:
-  /// Calls `read_one(at, count)` for each value, after the `count` before it. It returns the end of
-  /// the value; null if the text is not one of its values.
-  template <typename ReadOne>
-  Status read_values(const ReadOne& read_one);
+  /// Calls `read_some(at, count)` at a value, after the `count` before it. It reads this one or
+  /// more, adds them to the count and returns the end of the last; null if the text at `at` is not
+  /// one of its values.
+  template <typename ReadSome>
+  Status read_values(const ReadSome& read_some);
+  /// Reads a value, and those that follow it after a comma. `take(value, count)` gets each.
+  template <typename Element, typename Take>
+  const char* read_run(const Element& element, JsonCommas& commas, const char*& at, size_t& count,
+                       const Take& take);
   Error syntax(const char* at) const {
     return json_fault(json_, at, "this is not a value, a comma or the end of the array");
   }
@@ -144,29 +156,52 @@ Result<Bytes> ArrayReader::read(const Element& element) {
   size_t room = input_.count <= data_.size() / 2 ? input_.count : 0;
   auto bytes = std::make_shared<std::string>(room * sizeof(Type), '\0');
   char* out = bytes->data();
-  FLOW_TRY(read_values([&](const char* at, size_t count) {
-    Type value;
-    const char* end = element.read(at, value);
-    if (end != nullptr && count < room)
-      std::memcpy(out + count * sizeof value, &value, sizeof value);
-    return end;
-  }));
+  JsonCommas commas(json_.data() + json_.size());
+  auto take = [&](Type value, size_t count) {
+    if (count < room) std::memcpy(out + count * sizeof value, &value, sizeof value);
+  };
+  FLOW_TRY(read_values(
+      [&](const char*& at, size_t& count) { return read_run(element, commas, at, count, take); }));
   return Bytes(std::move(bytes));
 }
 
 Result<Bytes> ArrayReader::read_texts() {
   auto bytes = std::make_shared<std::string>();
-  FLOW_TRY(read_values([&](const char* at, size_t) {
+  FLOW_TRY(read_values([&](const char* at, size_t& count) {
     size_t begin = begin_element(*bytes);
     const char* end = read_json_text(at, json_.data() + json_.size(), *bytes);
     end_element(*bytes, begin);
+    count++;
     return end;
   }));
   return Bytes(std::move(bytes));
 }
 
-template <typename ReadOne>
-[[gnu::always_inline]] inline Status ArrayReader::read_values(const ReadOne& read_one) {
+template <typename Element, typename Take>
+[[gnu::always_inline]] inline const char* ArrayReader::read_run(const Element& element,
+                                                                JsonCommas& commas, const char*& at,
+                                                                size_t& count, const Take& take) {
+  const size_t first = count;
+  const char* end;
+  while (true) {
+    const char* comma = commas.next(at);
+    typename Element::Type value;
+    end = element.read(at, comma, value);
+    if (end == nullptr) break;
+    take(value, count);
+    count++;
+    if (end != comma) break;
+    const char* next = skip_space(comma + 1);
+    if (*next == '[') break;
+    at = next;
+  }
+  size_t begun = count - first + (end == nullptr ? 1 : 0);
+  index_[depth_ - 1] += begun - 1;
+  return end;
+}
+
+template <typename ReadSome>
+[[gnu::always_inline]] inline Status ArrayReader::read_values(const ReadSome& read_some) {
   size_t count = 0;
   const char* at = data_.data();
   do {
@@ -179,9 +214,8 @@ template <typename ReadOne>
       at = skip_space(at + 1);
       if (*at != ']') continue;
     } else {
-      const char* end = read_one(at, count);
+      const char* end = read_some(at, count);
       if (end == nullptr) return fault(at);
-      count++;
       at = skip_space(end);
     }
     while (depth_ > 0 && *at == ']') {

@@ -59,6 +59,11 @@ void ServiceVersion::count(int status, Clock::duration duration) {
   counters_.count(status, duration, Clock::now());
 }
 
+void ServiceVersion::count_refused(int status, Clock::duration duration) {
+  metrics_.count_request(status, duration);
+  counters_.count_refused(status, Clock::now());
+}
+
 std::chrono::microseconds ServiceVersion::queue_time(Clock::time_point now) const {
   RequestWaits all = counters_.figures(now).waits;
   all.add(waits(now));

@@ -70,8 +70,10 @@ class ServiceVersion : public std::enable_shared_from_this<ServiceVersion> {
   virtual size_t queued() const = 0;
   /// Requests at replicas for which a client waits.
   virtual size_t running() const = 0;
-  /// Counts a request that got this status, also one that was refused before it came here.
+  /// Counts an accepted request that got this status.
   void count(int status, Clock::duration duration);
+  /// Counts one that got it before it was accepted, also if it did not come here.
+  void count_refused(int status, Clock::duration duration);
   /// Mean time from the arrival of a request to its batch, or until a server gets it: of those that
   /// began in the last 10 s, or since the newest replica joined, and of those that wait now, as far
   /// as they have waited. It looks at all of these.

@@ -40,8 +40,8 @@ void forget_version(const std::string& folder, const core::RunId& run) {
   if (client.ok()) (void)client->forget(run);
 }
 
-Status measure_traffic(const std::string& folder, const core::ShiftTraffic& traffic,
-                       uint32_t requests_min, core::TrafficMeasured& sum) {
+Result<StepCounts> measure_traffic(const std::string& folder, const core::ShiftTraffic& traffic,
+                                   uint32_t requests_min) {
   front::StatusRequest request;
   request.set_warm_up(traffic.run);
   request.set_requests(requests_min);
@@ -51,12 +51,11 @@ Status measure_traffic(const std::string& folder, const core::ShiftTraffic& traf
   auto own = std::ranges::find_if(versions, [&](const front::VersionStatus& version) {
     return version.version() == traffic.run && version.percent() == traffic.percent;
   });
-  if (own == versions.end()) return shift_traffic(folder, traffic);
-  sum.requests += own->step_requests();
-  sum.errors += own->step_errors();
-  sum.p50_us = std::max(sum.p50_us, own->step_p50_us());
-  sum.p99_us = std::max(sum.p99_us, own->step_p99_us());
-  return {};
+  if (own != versions.end())
+    return StepCounts{own->step_requests(), own->step_errors(), own->step_refused(),
+                      own->step_p50_us(), own->step_p99_us()};
+  FLOW_TRY(shift_traffic(folder, traffic));
+  return StepCounts();
 }
 
 void ServiceFronts::give(FrontOrder order) {
@@ -132,13 +131,21 @@ core::Event ServiceFronts::answer_of(const FrontOrder& order) {
   core::TrafficMeasured sum{traffic.run, traffic.step};
   uint64_t fewest = std::numeric_limits<uint64_t>::max();
   for (const std::string& folder : order.folders) {
-    uint64_t before = sum.requests;
-    Status asked =
-        try_some_times([&] { return measure_traffic(folder, traffic, order.requests_min, sum); });
+    StepCounts counts;
+    Status asked = try_some_times([&]() -> Status {
+      auto measured = measure_traffic(folder, traffic, order.requests_min);
+      FLOW_TRY(measured);
+      counts = *measured;
+      return {};
+    });
     if (!asked.ok()) sum.error = asked.error().message;
-    fewest = std::min(fewest, sum.requests - before);
+    fewest = std::min(fewest, counts.requests);
+    sum.requests += counts.requests + counts.refused;
+    sum.errors += counts.errors + counts.refused;
+    sum.p50_us = std::max(sum.p50_us, counts.p50_us);
+    sum.p99_us = std::max(sum.p99_us, counts.p99_us);
   }
-  // Each service must have had enough.
+  // Each service must have accepted enough: those that it refused say nothing of its answers.
   if (fewest < order.requests_min) sum.requests = fewest;
   failpoint("traffic-after-measure");
   return sum;

@@ -87,10 +87,16 @@ Status shift_traffic(const std::string& folder, const core::ShiftTraffic& traffi
 /// Tells the front in this folder that the run has ended. A front that does not answer has ended
 /// too. Blocks.
 void forget_version(const std::string& folder, const core::RunId& run);
-/// Adds to `sum` what the front in this folder counted. A front that has other weights, because it
-/// is new, is told `traffic` and counts from now on. If there were fewer than `requests_min`
-/// requests, the front sends warm-up requests, which the next measure counts.
-Status measure_traffic(const std::string& folder, const core::ShiftTraffic& traffic,
-                       uint32_t requests_min, core::TrafficMeasured& sum);
+/// What a front counted in a step.
+struct StepCounts {
+  uint64_t requests = 0, errors = 0;  // of accepted requests
+  uint64_t refused = 0;               // others
+  int64_t p50_us = 0, p99_us = 0;
+};
+/// What the front in this folder counted. A front that has other weights, because it
+/// is new, is told `traffic` and counts from now on. If fewer than `requests_min` requests
+/// were accepted, the front sends warm-up requests, which the next measure counts.
+Result<StepCounts> measure_traffic(const std::string& folder, const core::ShiftTraffic& traffic,
+                                   uint32_t requests_min);
 
 }  // namespace flow

@@ -379,7 +379,7 @@ TEST_CASE("a forwarded request has until its deadline for the head of its respon
   CHECK_THAT(client.head(), StartsWith("HTTP/1.1 504 "));
   HttpPeer malformed = service.ask("/", "X-Request-Timeout: soon\r\n");
   CHECK_THAT(malformed.head(), StartsWith("HTTP/1.1 400 "));
-  service.wait_for(0, 0, 2);
+  service.wait_for(0, 0, 1);
   CHECK(service.status().errors() == 1);
 }
 
@@ -485,6 +485,24 @@ TEST_CASE("a client whose body stops or breaks while it waits for a server is an
   HttpPeer silent = service.ask("/", "Transfer-Encoding: chunked\r\n", "POST");
   silent.send("4\r\nbo");
   CHECK_THAT(silent.head(), StartsWith("HTTP/1.1 408 "));
+}
+
+TEST_CASE("requests that a full service or a full server refuses count apart") {
+  ServiceOptions options;
+  options.queue = 1;
+  ForwardedService service(options);
+  HttpPeer first = service.ask();
+  service.wait_for(0, 1, 0);
+  HttpPeer second = service.ask();
+  CHECK_THAT(second.head(), StartsWith("HTTP/1.1 429 "));
+  HttpPeer server = service.replica().upstream.accept();
+  server.send("HTTP/1.1 429 Busy\r\nContent-Length: 0\r\n\r\n");
+  service.wait_for(0, 0, 0);
+  front::VersionStatus status = service.status();
+  CHECK(status.refused() == 2);
+  CHECK(status.rejected() == 2);
+  CHECK(status.errors() == 0);
+  CHECK(status.p99_us() == 0);
 }
 
 TEST_CASE("a forwarded service asks for keys, but not for its health") {

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "adder.hpp"
+#include "engine/front/front_messages.hpp"
 #include "engine/serve/http/gzip.hpp"
 
 using namespace flow;
@@ -337,6 +338,14 @@ TEST_CASE("more requests than the queue holds get status 429") {
   service.release();
   for (int i = 0; i < 3; i++) CHECK(first_number(clients[static_cast<size_t>(i)]->read()) == i + 1);
   CHECK(service.metric("requests_total,code=\"429\"") == 2);
+  CHECK(request(service.port, "POST", kInfer, "{").status == 400);
+  front::Status status;
+  service.on_loop([&](Front& front) { status = status_of(front); });
+  const front::VersionStatus& version = status.versions(0);
+  CHECK(version.requests() == 3);
+  CHECK(version.step_requests() == 3);
+  CHECK(version.refused() == 2);
+  CHECK(version.step_refused() == 2);
 }
 
 TEST_CASE("a request that waits beyond its deadline gets status 504 and no call of predict") {

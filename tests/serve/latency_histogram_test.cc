@@ -66,15 +66,40 @@ TEST_CASE("counts are kept since the begin, since the step, and of the last 10 s
   CHECK(figures.p99 == 0us);
 }
 
+TEST_CASE("requests that are refused are counted apart, and have no duration") {
+  const RequestCounters::Clock::time_point start(1000s);
+  RequestCounters counters(start);
+  for (int i = 0; i < 90; i++) counters.count_refused(i < 80 ? 429 : 503, start);
+  for (int i = 0; i < 10; i++) counters.count(200, 400ms, start);
+  for (int i = 0; i < 50; i++) counters.count_refused(400, start);  // their clients' fault
+  auto figures = counters.figures(start + 1s);
+  CHECK(figures.requests == 10);
+  CHECK(figures.errors == 0);
+  CHECK(figures.refused == 90);
+  CHECK(figures.step_requests == 10);
+  CHECK(figures.step_errors == 0);
+  CHECK(figures.step_refused == 90);
+  CHECK(figures.rejected == 80);
+  CHECK(figures.requests_per_second == Approx(10));
+  for (auto percentile : {figures.p50, figures.p99, figures.step_p50, figures.step_p99})
+    CHECK(percentile.count() == Approx(400'000).epsilon(0.05));
+  counters.restart_step();
+  counters.count_refused(503, start + 1s);
+  figures = counters.figures(start + 1s);
+  CHECK(figures.step_requests == 0);
+  CHECK(figures.step_refused == 1);
+  CHECK(figures.refused == 91);
+}
+
 TEST_CASE("waits and rejections are those of the last 10 s, or since the load was restarted") {
   const RequestCounters::Clock::time_point start(1000s);
   RequestCounters counters(start);
   CHECK(counters.figures(start).waits.mean() == 0us);
   counters.count_wait(30ms, start);
-  counters.count(429, 1ms, start);
+  counters.count_refused(429, start);
   counters.count_wait(10ms, start + 5s);
-  counters.count(429, 1ms, start + 5s);
-  counters.count(503, 1ms, start + 5s);
+  counters.count_refused(429, start + 5s);
+  counters.count_refused(503, start + 5s);
   auto figures = counters.figures(start + 9s);
   CHECK(figures.waits.requests == 2);
   CHECK(figures.waits.mean() == 20ms);
@@ -86,5 +111,5 @@ TEST_CASE("waits and rejections are those of the last 10 s, or since the load wa
   figures = counters.figures(start + 10s);
   CHECK(figures.waits.requests == 0);
   CHECK(figures.rejected == 0);
-  CHECK(figures.requests == 3);
+  CHECK(figures.refused == 3);
 }

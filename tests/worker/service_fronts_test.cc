@@ -181,6 +181,34 @@ TEST_CASE("what the fronts counted since the step began is added up") {
   CHECK(front_status(folder / "a").ok());
 }
 
+TEST_CASE("refused requests are errors of a step, and do not make it complete") {
+  test::TempFolder folder;
+  uint64_t accepted = 19;
+  ToldFront front(folder / "a", [&](const front::ToFront& message) {
+    if (!message.has_status()) return std::optional<front::FromFront>();
+    front::FromFront answer;
+    front::VersionStatus& own = *answer.mutable_status()->add_versions();
+    own.set_version("r2");
+    own.set_percent(10);
+    own.set_step_requests(accepted);
+    own.set_step_errors(1);
+    own.set_step_refused(500);
+    own.set_step_p99_us(9000);
+    accepted++;
+    return std::optional(answer);
+  });
+  PostedAnswers answers;
+  ServiceFronts fronts(answers.post());
+  const FrontOrder order{{"r2", "r1", 0, 10}, true, {folder / "a"}, 20};
+  fronts.give(order);
+  CHECK(answers.next<core::TrafficMeasured>().requests == 19);
+  fronts.give(order);
+  auto complete = answers.next<core::TrafficMeasured>();
+  CHECK(complete.requests == 520);
+  CHECK(complete.errors == 501);
+  CHECK(complete.p99_us == 9000);
+}
+
 TEST_CASE("a front that was started again is told the weights, and counts from now on") {
   test::TempFolder folder;
   int told = 0;
