@@ -72,13 +72,14 @@ void put_traffic(const ServiceTraffic& traffic, client_protocol::ServiceTraffic&
   to.set_queued(traffic.queued);
   to.set_running(traffic.running);
   to.set_queue_us(traffic.queue_us);
+  to.set_refused(traffic.refused);
 }
 
 ServiceTraffic get_traffic(const client_protocol::ServiceTraffic& from) {
   return {from.is_ready(), from.is_draining(), from.percent(),
           from.requests(), from.errors(),      from.requests_per_second(),
           from.p50_us(),   from.p99_us(),      from.queued(),
-          from.running(),  from.queue_us()};
+          from.running(),  from.queue_us(),    from.refused()};
 }
 
 void put_rollover(const RolloverInfo& rollover, client_protocol::RolloverInfo& to) {

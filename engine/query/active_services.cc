@@ -57,7 +57,7 @@ void add_version(const front::Status& front, const front::VersionStatus& version
   service.traffic = {front.is_ready(),   front.is_draining(), version.percent(),
                      version.requests(), version.errors(),    version.requests_per_second(),
                      version.p50_us(),   version.p99_us(),    version.queued(),
-                     version.running(),  version.queue_us()};
+                     version.running(),  version.queue_us(),  version.refused()};
   for (const front::ReplicaStatus& each : version.replicas()) {
     auto known = std::ranges::find(service.replicas, each.replica(), &ReplicaInfo::name);
     update_replica(each,

@@ -77,8 +77,8 @@ struct ReaderImpl {
   EngineOptions options;
   std::string dir;
   bool had_writer = false;  // asked before the store is opened, because a run may end meanwhile
-  std::unique_ptr<Store> store;
-  std::unique_ptr<Blobs> blobs;
+  std::shared_ptr<Store> store;
+  std::shared_ptr<Blobs> blobs;
 
   struct Served {
     std::string url;
@@ -111,18 +111,26 @@ struct ReaderImpl {
   }
 };
 
-Reader::Reader(const EngineOptions& options) : impl_(std::make_unique<ReaderImpl>()) {
-  impl_->options = options;
-  impl_->dir = value_or_throw(find_state(options));
-  ok_or_throw(readable_state(impl_->dir));
+namespace {
+
+std::unique_ptr<ReaderImpl> open_reader(const EngineOptions& options) {
+  auto impl = std::make_unique<ReaderImpl>();
+  impl->options = options;
+  impl->dir = value_or_throw(find_state(options));
+  ok_or_throw(readable_state(impl->dir));
   std::error_code failed;
-  if (!fs::exists(fs::path(impl_->dir) / "db", failed)) return;  // no run yet
-  impl_->had_writer = state_is_locked(impl_->dir);
+  if (!fs::exists(fs::path(impl->dir) / "db", failed)) return impl;  // no run yet
+  impl->had_writer = state_is_locked(impl->dir);
   StoreOptions store;
   store.read_only = true;
-  impl_->store = value_or_throw(open_store(impl_->dir, store));
-  impl_->blobs = std::make_unique<Blobs>(*impl_->store, impl_->dir);
+  impl->store = value_or_throw(open_store(impl->dir, store));
+  impl->blobs = std::make_shared<Blobs>(*impl->store, impl->dir);
+  return impl;
 }
+
+}  // namespace
+
+Reader::Reader(const EngineOptions& options) : impl_(open_reader(options)) {}
 
 Reader::~Reader() = default;
 
@@ -204,6 +212,13 @@ void need_tasks(const LoadedRun& loaded) {
 }
 
 }  // namespace
+
+OpenedRun open_run(const EngineOptions& options, const std::string& selector) {
+  std::unique_ptr<ReaderImpl> impl = open_reader(options);
+  LoadedRun loaded = selected(*impl, selector);
+  need_tasks(loaded);
+  return {impl->dir, impl->store, impl->blobs, std::move(loaded)};
+}
 
 RunInfo Reader::show(const std::string& selector) const {
   LoadedRun loaded = selected(*impl_, selector);

@@ -1,6 +1,7 @@
 // Reads a state: rows, archived runs and active runs. The same code is used by other processes and
 // by the writer.
 #pragma once
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,6 +22,16 @@ std::string explain_task(const Store& store, const Blobs& blobs, const LoadedRun
 /// What differs between two runs, task by task.
 std::string diff_runs(const Blobs& blobs, const LoadedRun& before, const LoadedRun& now,
                       InputResolver& resolver, const ExplainOptions& options);
+
+/// A run of the state that `options` select. The state is read next to its writer.
+struct OpenedRun {
+  std::string state_dir;
+  std::shared_ptr<Store> store;
+  std::shared_ptr<Blobs> blobs;  // borrows the store
+  LoadedRun loaded;              // with its tasks
+};
+/// Selects as Reader::show. Throws Failed, also if the run's tasks were collected.
+OpenedRun open_run(const EngineOptions& options, const std::string& selector);
 
 PlanInfo plan_info(const Plan& plan);
 const char* kind_name(TaskKind kind);

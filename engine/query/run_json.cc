@@ -112,14 +112,14 @@ std::string json_of(const RolloverInfo& rollover) {
 
 std::string ServiceInfo::json() const {
   std::string load =
-      R"("ready":null,"draining":null,"percent":null,"requests":null,"errors":null,"requests_per_second":null,"p50_ms":null,"p99_ms":null,"queue_ms":null,"queued":null,"running":null)";
+      R"("ready":null,"draining":null,"percent":null,"requests":null,"errors":null,"refused":null,"requests_per_second":null,"p50_ms":null,"p99_ms":null,"queue_ms":null,"queued":null,"running":null)";
   if (traffic)
     load = fmt::format(
-        R"("ready":{},"draining":{},"percent":{},"requests":{},"errors":{},"requests_per_second":{:.4g},"p50_ms":{},"p99_ms":{},"queue_ms":{},"queued":{},"running":{})",
+        R"("ready":{},"draining":{},"percent":{},"requests":{},"errors":{},"refused":{},"requests_per_second":{:.4g},"p50_ms":{},"p99_ms":{},"queue_ms":{},"queued":{},"running":{})",
         traffic->is_ready, traffic->is_draining, traffic->percent, traffic->requests,
-        traffic->errors, traffic->requests_per_second, milliseconds(traffic->p50_us),
-        milliseconds(traffic->p99_us), milliseconds(traffic->queue_us), traffic->queued,
-        traffic->running);
+        traffic->errors, traffic->refused, traffic->requests_per_second,
+        milliseconds(traffic->p50_us), milliseconds(traffic->p99_us),
+        milliseconds(traffic->queue_us), traffic->queued, traffic->running);
   return fmt::format(R"({{"name":{},"status":{},{},{}}})", text_or_null(name), quoted(status), load,
                      fields_of(*this));
 }

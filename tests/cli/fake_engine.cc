@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "flow/detached.hpp"
+#include "flow/exchange.hpp"
 #include "flow/flow.hpp"
 #include "flow/machine.hpp"
 
@@ -496,6 +497,15 @@ std::vector<ConfigValue> Reader::config(const std::string&, std::string& profile
   return {};
 }
 uint64_t Reader::state_bytes() const { return 1'258'291; }
+
+std::vector<std::string> export_run(const EngineOptions&, const std::string& selector,
+                                    const ExportOptions& how) {
+  story_of_run(selector);
+  return {how.target};
+}
+ImportedWorkflow import_workflow(const std::string&, const ImportOptions& options) {
+  return {"blast", 3, 1, 2, {options.directory + "/pipeline.lua"}};
+}
 
 PlanInfo build_graph(const std::string& script, const EngineOptions&, const RunOptions&) {
   return plan_of(script);

@@ -187,7 +187,7 @@ return flow.pipeline("held", {}, function() return hold("%s", "a") end)''' % sel
         self.assertGreaterEqual(service.pop("queue_ms"), 0)
         self.assertEqual(service, {
             "name": "prod", "service": "scale", "version": left["run"], "status": "serving", "url": url, "ready": True,
-            "draining": False, "percent": 100, "requests": 5, "errors": 0, "queued": 0, "running": 0, "access_log": None,
+            "draining": False, "percent": 100, "requests": 5, "errors": 0, "refused": 0, "queued": 0, "running": 0, "access_log": None,
             "scaling": None})
         self.assertTrue(os.path.exists("/proc/%d" % replica.pop("pid")))
         self.assertEqual(replica, {"name": "scale", "status": "ready", "worker": "local", "gpus": []})

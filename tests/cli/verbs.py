@@ -3,6 +3,7 @@
 
 usage: verbs.py --flow BIN [TEST...]
 """
+import json
 import os
 import re
 import sys
@@ -39,6 +40,8 @@ LINES = {
     "metrics": ["metrics"],
     "compare": ["compare", "last", "last"],
     "graph": ["graph", "."],
+    "export": ["export", "--format", "wfformat", "-o", "run.json"],
+    "import": ["import", "workflow.json", "-o", "made"],
     "lint": ["lint", "."],
     "plan": ["plan", "."],
     "gc": ["gc"],
@@ -52,7 +55,7 @@ NO_JSON = {"repl", "completion", "head", "worker", "nodes"}
 WHEN_IT_RUNS = {"cancel", "signal", "serve", "deploy", "rollback", "stop", "services"}  # the last five: services.py
 NEEDS = {"run": "FILE|DIR", "retry": "RUN", "serve": "RUN", "deploy": "RUN", "rollback": "NAME", "stop": "RUN", "cancel": "RUN", "signal": "RUN",
          "diff": "RUN", "compare": "RUN",
-         "graph": "FILE|RUN", "lint": "FILE|DIR", "plan": "FILE|DIR", "init": "DIR", "completion": "SHELL"}
+         "graph": "FILE|RUN", "lint": "FILE|DIR", "plan": "FILE|DIR", "init": "DIR", "completion": "SHELL", "import": "FILE"}
 WRONG = {
     "run": ["run", "nothing.lua"],
     "resume": ["resume", "nobody"],
@@ -71,6 +74,8 @@ WRONG = {
     "metrics": ["metrics", "last", "nothing"],
     "compare": ["compare", "last", "nobody"],
     "graph": ["graph", "nobody"],
+    "export": ["export", "nobody", "--format", "wfformat", "-o", "nothing.json"],
+    "import": ["import", "pipeline.lua", "-o", "made"],
     "lint": ["lint", "nothing.lua"],
     "plan": ["plan", ".", "--param", "wort=1"],
     "gc": ["gc", "--keep", "all"],
@@ -82,6 +87,8 @@ class Verbs(Place):
     def setUp(self):
         super().setUp()
         self.write("pipeline.lua", SCRIPT)
+        self.write("workflow.json", json.dumps({"name": "w", "schemaVersion": "1.5", "workflow": {"specification": {"tasks": [
+            {"id": "one", "name": "one", "parents": []}]}}}))
 
     def verbs(self):
         text = self.good("--help").out.split("Subcommands:")[1]
@@ -228,7 +235,7 @@ return flow.pipeline("dashed", { n = flow.param.int {} }, function(p) return one
         self.write("file", "")
         for state in ("/dev/null", "file"):
             for verb, line in LINES.items():
-                if verb in ("graph", "lint", "init"):  # they read no state
+                if verb in ("graph", "import", "lint", "init"):  # they read no state
                     continue
                 with self.subTest(state + " " + verb):
                     done = self.exits(4, self.flow(*line, "--state", state))

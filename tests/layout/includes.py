@@ -38,6 +38,7 @@ ENGINE = [
     ("engine/submission", ["fmt/"]),
     ("engine/runtime", ["fmt/"]),
     ("engine/query", ["fmt/"]),
+    ("engine/exports", ["fmt/"]),
     ("engine/head", ["fmt/"]),
     ("engine/client", ["fmt/"]),
     ("engine/api", ["fmt/"]),

@@ -55,6 +55,7 @@ front::Status front_of(const std::string& version) {
   each.set_p50_us(1'200);
   each.set_p99_us(9'000);
   each.set_queue_us(2'500);
+  each.set_refused(4);
   each.set_queued(2);
   each.set_running(1);
   front::ReplicaStatus& replica = *each.add_replicas();
@@ -87,7 +88,8 @@ TEST_CASE("a service has the traffic and the replicas that its front reports") {
   CHECK(
       json_of(services) ==
       "{\"name\":\"prod\",\"status\":\"serving\",\"ready\":true,\"draining\":false,\"percent\":10,"
-      "\"requests\":7,\"errors\":1,\"requests_per_second\":3.5,\"p50_ms\":1.2,\"p99_ms\":9,"
+      "\"requests\":7,\"errors\":1,\"refused\":4,\"requests_per_second\":3.5,\"p50_ms\":1.2,\"p99_"
+      "ms\":9,"
       "\"queue_ms\":2.5,\"queued\":2,\"running\":1,\"service\":\"digits\",\"version\":\"r1\","
       "\"url\":\"http://"
       "127.0.0.1:8080\",\"access_log\":null,\"scaling\":null,\"replicas\":[{\"name\":\"digits\","
@@ -105,7 +107,8 @@ TEST_CASE("without an answer of the front a service has what the state knows") {
   CHECK(asked == front_folder("/s", "r1", "digits"));
   CHECK(json_of(services) ==
         "{\"name\":null,\"status\":\"running\",\"ready\":null,\"draining\":null,\"percent\":null,"
-        "\"requests\":null,\"errors\":null,\"requests_per_second\":null,\"p50_ms\":null,"
+        "\"requests\":null,\"errors\":null,\"refused\":null,\"requests_per_second\":null,\"p50_"
+        "ms\":null,"
         "\"p99_ms\":null,\"queue_ms\":null,\"queued\":null,\"running\":null,\"service\":\"digits\","
         "\"version\":\"r1\",\"url\":null,\"access_log\":null,\"scaling\":null,\"replicas\":[{"
         "\"name\":\"digits\","

@@ -126,6 +126,27 @@ std::vector<VerbText> texts_of_views() {
        "Graphviz.",
        {{"flow graph train.lua --format svg > graph.svg", "Draw the graph"}},
        {"plan"}},
+      {"export",
+       "Writes a run in a format that other programs read: `ro-crate` is a folder with the code, "
+       "the "
+       "files of all tasks and a description of the run (Provenance Run Crate 0.5); `wfformat` is "
+       "the graph with run times as WfFormat 1.5; `openlineage` is one event per line for the "
+       "begin "
+       "and the end of the run and of each task, or posts these events to a URL. It works while "
+       "the "
+       "run is executed.",
+       {{"flow export last --format ro-crate -o crate", "Archive the last run"},
+        {"flow export last --format openlineage -o http://localhost:5000", "Post its events"}},
+       {"import", "get", "show"}},
+      {"import",
+       "Makes a pipeline from a workflow in WfFormat 1.5. A task with a command runs it; a task "
+       "without one is a stand-in, which says so in its log, sleeps for its run time times "
+       "`--scale`, and writes small files in place of its outputs. Files that the workflow only "
+       "reads get a stand-in below `inputs`. The pipeline's parameters `stand_ins=true` and "
+       "`scale` make every task a stand-in and change the factor.",
+       {{"flow import blast.json -o blast --scale 0.01",
+         "Make a pipeline whose stand-ins take a hundredth of their time"}},
+       {"export", "run"}},
       {"lint",
        "Warns where a script seems to use a handle as if it were the value. Warnings do not change "
        "the exit code.",
@@ -229,6 +250,11 @@ const TermTexts& variable_texts() {
       {"FLOW_FETCH_CONNECTIONS", "Parallel connections for one file at a URL (default: 4)."},
       {"AWS_...", "Credentials and endpoint of S3, such as AWS_ACCESS_KEY_ID."},
       {"SSL_CERT_FILE", "Certificates to trust."},
+      {"OPENLINEAGE_URL, OPENLINEAGE_ENDPOINT",
+       "Of `flow export --format openlineage`: the server without `-o`, and the path on a server "
+       "whose URL has none (default: api/v1/lineage)."},
+      {"OPENLINEAGE_API_KEY, OPENLINEAGE_NAMESPACE",
+       "The key that this server wants, and the namespace of jobs (default: flow)."},
       {"FLOW_LINGER",
        "Of a run or of a task's `env`: how long flow waits for processes that a command left "
        "running (default: 5s)."},

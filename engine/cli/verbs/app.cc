@@ -45,6 +45,8 @@ std::unique_ptr<CLI::App> make_app(VerbContext& context) {
   add_why(*app, context);
   add_diff(*app, context);
   add_graph(*app, context);
+  add_export(*app, context);
+  add_import(*app, context);
   add_lint(*app, context);
   add_plan(*app, context);
   add_gc(*app, context);
@@ -223,7 +225,7 @@ bool takes_signals(const CLI::App& app) {
 /// Chooses the state of verbs that use one. Verbs with a script or a run do it themselves.
 void configure(const CLI::App& verb, VerbContext& context) {
   for (const char* name : {"run", "plan", "resume", "retry", "serve", "deploy", "rollback", "lint",
-                           "worker", "init", "repl", "completion"})
+                           "worker", "init", "repl", "completion", "import"})
     if (verb.get_name() == name) return;
   configure_verb(context, verb.get_option_no_throw("--head") != nullptr);
 }

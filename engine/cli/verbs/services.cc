@@ -78,6 +78,7 @@ std::vector<std::string> row_of(const ServiceInfo& service) {
   std::snprintf(rate, sizeof rate, "%.1f/s", traffic.requests_per_second);
   std::string state = traffic.is_draining ? "draining" : traffic.is_ready ? "ready" : "not ready";
   if (traffic.errors > 0) state += ", " + plural(traffic.errors, "error");
+  if (traffic.refused > 0) state += ", " + std::to_string(traffic.refused) + " refused";
   row.insert(row.end(), {std::to_string(traffic.percent) + "%", rate,
                          "p50 " + latency_text(traffic.p50_us) + ", p99 " +
                              latency_text(traffic.p99_us) + ", " + state});

@@ -1,7 +1,7 @@
 // The verbs of the program `flow`. add_X() adds the verb X to `app` and is defined in X.cc (worker
-// and nodes: cluster.cc; retry: resume.cc; serve, deploy, rollback and stop: services.cc). Parsing
-// a command line sets `context.action`, which executes the verb and returns the exit code.
-// `context` must outlive `app`.
+// and nodes: cluster.cc; import: export.cc; retry: resume.cc; serve, deploy, rollback and stop:
+// services.cc). Parsing a command line sets `context.action`, which executes the verb and returns
+// the exit code. `context` must outlive `app`.
 #pragma once
 #include "engine/cli/display/common.hpp"
 
@@ -23,6 +23,8 @@ void add_get(CLI::App& app, VerbContext& context);
 void add_logs(CLI::App& app, VerbContext& context);
 void add_metrics(CLI::App& app, VerbContext& context);
 void add_compare(CLI::App& app, VerbContext& context);
+void add_export(CLI::App& app, VerbContext& context);
+void add_import(CLI::App& app, VerbContext& context);
 void add_why(CLI::App& app, VerbContext& context);
 void add_diff(CLI::App& app, VerbContext& context);
 void add_graph(CLI::App& app, VerbContext& context);

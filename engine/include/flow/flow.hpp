@@ -238,11 +238,13 @@ struct ServiceTraffic {
   bool is_ready = false;     ///< the service answers requests, by this version or another one
   bool is_draining = false;  ///< it takes no new requests
   uint32_t percent = 0;      ///< of the requests that this version gets
-  uint64_t requests = 0, errors = 0;  ///< since its first replica joined; errors: status 500 and up
-  double requests_per_second = 0;     ///< of the last 10 s, as the next
-  int64_t p50_us = 0, p99_us = 0;     ///< duration of requests
-  uint64_t queued = 0, running = 0;   ///< requests, now
-  int64_t queue_us = 0;               ///< mean time of a request before its batch, of the last 10 s
+  /// Accepted ones since its first replica joined; errors: status 500 and up.
+  uint64_t requests = 0, errors = 0;
+  double requests_per_second = 0;    ///< of the last 10 s, as the next
+  int64_t p50_us = 0, p99_us = 0;    ///< duration of requests
+  uint64_t queued = 0, running = 0;  ///< requests, now
+  int64_t queue_us = 0;              ///< mean time of a request before its batch, of the last 10 s
+  uint64_t refused = 0;              ///< requests that got status 429 or 503 and were not accepted
 };
 /// A service of an active run: a version of what is served under the run's name.
 struct ServiceInfo {

@@ -1,0 +1,188 @@
+// Runs in the formats of other programs, and pipelines from such files (<flow/exchange.hpp>).
+#include "flow/exchange.hpp"
+
+#include <fmt/format.h>
+#include <pwd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+
+#include "engine/base/files.hpp"
+#include "engine/base/remote_url.hpp"
+#include "engine/base/throwing.hpp"
+#include "engine/exports/open_lineage.hpp"
+#include "engine/exports/ro_crate.hpp"
+#include "engine/exports/wfformat_pipeline.hpp"
+#include "engine/exports/wfformat_reader.hpp"
+#include "engine/exports/wfformat_writer.hpp"
+#include "engine/submission/prepare.hpp"
+#include "lua/state/script.hpp"
+
+namespace flow {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr uint32_t kUserFileMode = 0666;  // less the umask
+constexpr uint32_t kUserFolderMode = 0777;
+
+bool is_taken(const fs::path& path) {
+  std::error_code failed;
+  return fs::symlink_status(path, failed).type() != fs::file_type::not_found && !failed;
+}
+
+void write_user_file(const fs::path& path, std::string_view content) {
+  ok_or_throw(write_file_atomic(path.string(), content, kUserFileMode));
+}
+
+}  // namespace
+
+ImportedWorkflow import_workflow(const std::string& file, const ImportOptions& options) {
+  if (!std::isfinite(options.scale) || options.scale < 0)
+    throw Failed(user_error(fmt::format("the scale is {}: expected 0 or more", options.scale)));
+  if (!is_taken(file))
+    throw Failed(user_error(fmt::format("cannot import `{}`: there is no such file", file)));
+  std::string text = value_or_throw(read_file(file, kWorkflowBytesMax));
+  auto workflow = read_wfformat(text);
+  if (!workflow.ok())
+    throw Failed(
+        user_error(fmt::format("`{}` cannot be imported: {}", file, workflow.error().message)));
+  PipelineFiles made = pipeline_of(*workflow, fs::path(file).filename().string(), options.scale);
+  fs::path directory = options.directory;
+  fs::path script = directory / "pipeline.lua", tasks = directory / "tasks.lua";
+  for (const fs::path& path : {script, tasks})
+    if (!options.overwrites && is_taken(path))
+      throw Failed(user_error(fmt::format(
+          "`{}` exists already: name another folder with -o, or replace it with --force",
+          path.string())));
+  ok_or_throw(make_dirs(directory.string(), kUserFolderMode));
+  ImportedWorkflow report;
+  report.name = workflow->name;
+  report.tasks = static_cast<uint32_t>(workflow->tasks.size());
+  for (const WorkflowTask& task : workflow->tasks) report.stand_ins += task.command.empty();
+  fs::path inputs = directory / "inputs";
+  if (!made.inputs.empty()) ok_or_throw(make_dirs(inputs.string(), kUserFolderMode));
+  for (const auto& [name, content] : made.inputs) {
+    if (is_taken(inputs / name)) continue;  // perhaps the real one
+    write_user_file(inputs / name, content);
+    report.inputs++;
+  }
+  if (!made.tasks.empty()) {
+    write_user_file(tasks, made.tasks);
+    report.paths.push_back(tasks.string());
+  }
+  write_user_file(script, made.script);  // last: it makes the folder a pipeline
+  report.paths.insert(report.paths.begin(), script.string());
+  return report;
+}
+
+namespace {
+
+/// The value with names of files in place of files.
+Value with_names(const Value& value) {
+  if (value.kind() == Value::Kind::file) return Value(value.as_file().name);
+  if (value.kind() != Value::Kind::table) return value;
+  Value::Table table = value.as_table();
+  for (Value& item : table.list) item = with_names(item);
+  for (auto& [key, field] : table.fields) field = with_names(field);
+  return Value(std::move(table));
+}
+
+/// As the task's shell got it, but for the paths of files and the figures of the attempt.
+std::string command_text(const TaskDef& definition, const Value& arguments) {
+  const Resources& resources = definition.resources;
+  std::map<std::string, std::string> builtin = {
+      {"cpus", std::to_string(std::max(1, resources.cpus_milli / 1000))},
+      {"memory", std::to_string(resources.memory_bytes)},
+      {"gpus", std::to_string(resources.gpus_milli / 1000)},
+      {"ranks", std::to_string(resources.ranks)},
+      {"rank", "0"},
+      {"seed", "0"},
+      {"attempt", "1"}};
+  auto filled = fill_command(definition.shell, with_names(arguments), builtin);
+  return filled.ok() ? *filled : "";
+}
+
+void check_free(const std::string& target, bool overwrites) {
+  if (overwrites || !is_taken(target)) return;
+  throw Failed(user_error(fmt::format(
+      "`{}` exists already: name another path with -o, or replace it with --force", target)));
+}
+
+/// The files of a crate replace those of an older crate, and go nowhere else.
+void check_crate_folder(const std::string& target) {
+  std::error_code failed;
+  if (!is_taken(target)) return;
+  bool is_crate =
+      fs::is_directory(target, failed) &&
+      (is_taken(fs::path(target) / "ro-crate-metadata.json") || fs::is_empty(target, failed));
+  if (!is_crate)
+    throw Failed(user_error(
+        fmt::format("`{}` exists and is not an RO-Crate: name another folder with -o", target)));
+}
+
+/// The owner of the state, who submits its runs.
+std::string owner_of(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return "unknown";
+  std::vector<char> buffer(size_t{16} << 10);
+  struct passwd entry {};
+  struct passwd* found = nullptr;
+  if (::getpwuid_r(info.st_uid, &entry, buffer.data(), buffer.size(), &found) == 0 &&
+      found != nullptr)
+    return found->pw_name;
+  return fmt::format("uid {}", info.st_uid);
+}
+
+std::string variable_or(const char* name, const char* fallback) {
+  const char* value = std::getenv(name);
+  return value == nullptr || *value == '\0' ? fallback : value;
+}
+
+void export_events(const Provenance& provenance, const ExportOptions& how) {
+  std::vector<std::string> events =
+      open_lineage_events(provenance, variable_or("OPENLINEAGE_NAMESPACE", "flow"));
+  if (is_remote_url(how.target)) {
+    auto options = value_or_throw(fetch::read_fetch_options(*current_environment()));
+    return ok_or_throw(post_events(events, how.target,
+                                   variable_or("OPENLINEAGE_ENDPOINT", "api/v1/lineage"),
+                                   variable_or("OPENLINEAGE_API_KEY", ""), options));
+  }
+  std::string text;
+  for (const std::string& event : events) text += event + "\n";
+  write_user_file(how.target, text);
+}
+
+}  // namespace
+
+std::vector<std::string> export_run(const EngineOptions& options, const std::string& selector,
+                                    const ExportOptions& how) {
+  if (how.target.empty()) throw Failed(user_error("the path of the export is empty"));
+  bool is_url = is_remote_url(how.target);
+  if (is_url && (how.format != ExportFormat::openlineage || is_s3_url(how.target)))
+    throw Failed(user_error(fmt::format(
+        "`{}` is a URL: only the format openlineage goes to one, by http:// or https://",
+        display_url(how.target))));
+  if (!is_url) check_free(how.target, how.overwrites);
+  if (how.format == ExportFormat::ro_crate) check_crate_folder(how.target);
+  Provenance provenance = provenance_of(open_run(options, selector), command_text);
+  switch (how.format) {
+    case ExportFormat::ro_crate:
+      return {write_ro_crate(provenance, how.target, owner_of(provenance.opened.state_dir))};
+    case ExportFormat::openlineage:
+      export_events(provenance, how);
+      break;
+    case ExportFormat::wfformat:
+      write_user_file(how.target, wfformat_of(provenance));
+      break;
+  }
+  return {is_url ? display_url(how.target) : how.target};
+}
+
+}  // namespace flow

@@ -1,0 +1,12 @@
+// A run as a workflow in WfFormat 1.5 (wfcommons.org).
+#pragma once
+#include <string>
+
+#include "engine/exports/provenance.hpp"
+
+namespace flow {
+
+/// The JSON document.
+std::string wfformat_of(const Provenance& provenance);
+
+}  // namespace flow

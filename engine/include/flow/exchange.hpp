@@ -1,0 +1,47 @@
+// Runs in the formats of other programs, and pipelines made from files of other programs.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "flow/flow.hpp"
+
+namespace flow {
+
+enum class ExportFormat : uint8_t {
+  ro_crate,     ///< a folder: Workflow Run RO-Crate, profile Provenance Run Crate 0.5
+  wfformat,     ///< a JSON file: WfFormat 1.5 (wfcommons.org)
+  openlineage,  ///< a file with one event per line, or events posted to an `http(s)://` URL
+};
+
+struct ExportOptions {
+  ExportFormat format = ExportFormat::wfformat;
+  std::string target{};     ///< file or folder to write; for openlineage also a URL
+  bool overwrites = false;  ///< replaces files that exist
+};
+
+/// Writes the run that `selector` selects, as Reader::show, and returns the paths written, or the
+/// URL. Reads the state of `options` next to its writer. Throws Failed: user for an unknown run, a
+/// run without tasks, or a target that exists; environment if it cannot be written or posted.
+std::vector<std::string> export_run(const EngineOptions& options, const std::string& selector,
+                                    const ExportOptions& how);
+
+struct ImportOptions {
+  std::string directory{};  ///< where the pipeline is written; it need not exist
+  double scale = 1;         ///< default factor of the run times of stand-ins; 0 or more
+  bool overwrites = false;  ///< replaces a pipeline that exists
+};
+struct ImportedWorkflow {
+  std::string name;
+  uint32_t tasks = 0;              ///< all of them
+  uint32_t stand_ins = 0;          ///< tasks for which the workflow has no command
+  uint32_t inputs = 0;             ///< new files below `directory`/inputs that stand in for inputs
+  std::vector<std::string> paths;  ///< of the pipeline's files
+};
+
+/// Makes a pipeline from `file`, a workflow in WfFormat 1.5. Files below `directory`/inputs are
+/// never replaced. Throws Failed: user for a file that is not such a workflow, or a pipeline that
+/// exists; environment if a file cannot be read or written.
+ImportedWorkflow import_workflow(const std::string& file, const ImportOptions& options);
+
+}  // namespace flow
