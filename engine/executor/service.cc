@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <utility>
 
 #include "engine/base/size_units.hpp"
 #include "engine/executor/attempt.hpp"
@@ -14,6 +15,7 @@
 #include "engine/serve/http/trace_context.hpp"
 #include "engine/serve/oip_datatypes.hpp"
 #include "engine/serve/predict_result.hpp"
+#include "engine/serve/request_parameters.hpp"
 #include "engine/serve/tensor_frames.hpp"
 #include "engine/value/utf8.hpp"
 
@@ -30,9 +32,12 @@ int64_t drain_ms_of(int64_t grace_ms) { return grace_ms - std::min(kEndMs, grace
 
 Result<Tensors> predict(Attempt& attempt, ScriptVm& vm, const BatchMessage& batch) {
   std::vector<PredictedRequest> requests;
-  for (const BatchedRequest& each : batch.requests)
-    requests.push_back(
-        {each.id, each.rows, each.traceparent, std::string(trace_id_of(each.traceparent))});
+  for (const BatchedRequest& each : batch.requests) {
+    ParameterTables parameters = parameter_tables(each.parameters);
+    requests.push_back({each.id, each.rows, each.traceparent,
+                        std::string(trace_id_of(each.traceparent)), std::move(parameters.request),
+                        std::move(parameters.inputs), std::move(parameters.outputs)});
+  }
   auto result = vm.predict(predict_inputs(batch.inputs), requests);
   if (!result.ok())
     return Error{ErrorKind::task,

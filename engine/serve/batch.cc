@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "engine/serve/oip_datatypes.hpp"
+#include "engine/serve/request_parameters.hpp"
 #include "engine/value/byte_elements.hpp"
 
 namespace flow {
@@ -40,6 +41,10 @@ uint64_t bytes_of(const Tensors& tensors) {
     if (has_bytes(tensor)) bytes += element_count(tensor.shape).value_or(0) * kStringBytes;
   }
   return bytes;
+}
+
+uint64_t bytes_of(const InferRequest& request) {
+  return bytes_of(request.inputs) + bytes_of(request.parameters);
 }
 
 std::string batch_signature(const Tensors& inputs) {

@@ -14,6 +14,8 @@ namespace flow {
 int64_t rows_of(const Tensors& inputs);
 /// Of the elements. Those of BYTES count with the memory that strings of a script take.
 uint64_t bytes_of(const Tensors& tensors);
+/// Of the inputs and the parameters: what the request takes in a queue.
+uint64_t bytes_of(const InferRequest& request);
 /// Equal texts mean that the requests can be joined: names, datatypes and shapes are equal except
 /// for the first dimension. Empty if this one cannot be joined with any.
 std::string batch_signature(const Tensors& inputs);

@@ -158,7 +158,7 @@ BatchQueue::Requests BatchQueue::take_batch(Clock::time_point now) {
   while (!bucket.entries.empty()) {
     const auto& [number, entry] = *bucket.entries.begin();
     rows += entry.request->rows;
-    bytes += bytes_of(entry.request->request.inputs);
+    bytes += bytes_of(entry.request->request);
     if (!batch.empty() && (rows > rows_max_ || bytes > kBatchBytesMax)) break;
     batch.push_back(remove(bucket, number));
   }

@@ -30,11 +30,22 @@ struct RequestedOutput {
   bool is_binary = false;
 };
 
+/// A parameter of a request, of one of its inputs, or of an output that it asks for.
+struct Parameter {
+  enum class Place : uint8_t { request, input, output };
+
+  Place place = Place::request;
+  std::string tensor = {};  // the name of the input or output
+  std::string name;
+  Value value;  // a boolean, an integer, a number or a string
+};
+
 /// A request of a batch, as `predict` gets to know it.
 struct BatchedRequest {
   std::string id = {};
   int64_t rows = 0;              // of the batch: those of the first request come first
   std::string traceparent = {};  // valid, or ""
+  std::vector<Parameter> parameters = {};
 };
 
 struct InferRequest {
@@ -42,6 +53,7 @@ struct InferRequest {
   Tensors inputs;                        // with the datatypes that the client gave them
   std::vector<RequestedOutput> outputs;  // empty: all outputs
   bool are_outputs_binary = false;       // if `outputs` is empty
+  std::vector<Parameter> parameters;     // that the protocol itself does not use
   /// The memory of its outputs is that of no other request: its response may hold it until it is
   /// sent.
   bool are_outputs_own = false;

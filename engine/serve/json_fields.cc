@@ -1,5 +1,9 @@
 #include "engine/serve/json_fields.hpp"
 
+#include <charconv>
+#include <cmath>
+#include <utility>
+
 #include "engine/serve/json_fault.hpp"
 #include "engine/serve/json_number.hpp"
 #include "engine/value/utf8.hpp"
@@ -38,6 +42,34 @@ Result<uint64_t> JsonFields::count(Value value, const std::string& place, uint64
   if (!is_count)
     return user_error(fmt::format("{} is not a whole number from 0 to {}", place, max));
   return number.digits;
+}
+
+Result<flow::Value> JsonFields::scalar(Value value, const std::string& place) const {
+  Type type = value.type();
+  if (type == Type::string) {
+    auto read = text(value, place);
+    FLOW_TRY(read);
+    return flow::Value(std::move(*read));
+  }
+  if (type == Type::boolean) {
+    auto read = boolean(value, place);
+    FLOW_TRY(read);
+    return flow::Value(*read);
+  }
+  FLOW_TRY(check(value));
+  if (type != Type::number) return user_error(place + " is not a text, a number, true or false");
+  JsonNumber number = read_json_number(std::string_view(value.raw_json_token()).data());
+  if (number.is_whole) {
+    int64_t integer = 0;
+    uint64_t natural = 0;
+    if (std::from_chars(number.begin, number.end, integer).ec == std::errc())
+      return flow::Value(integer);
+    if (std::from_chars(number.begin, number.end, natural).ec == std::errc())
+      return flow::Value(static_cast<int64_t>(natural));
+  }
+  double read = nearest_double(number);
+  if (!std::isfinite(read)) return user_error(place + " is too large a number");
+  return flow::Value(read);
 }
 
 Status JsonFields::check(Value value, size_t depth) const {

@@ -6,11 +6,14 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
 
+#include "engine/value/utf8.hpp"
 #include "flow/result.hpp"
+#include "flow/value.hpp"
 
 namespace flow {
 
@@ -28,12 +31,10 @@ class JsonFields {
   /// differ in which one they take.
   template <typename Take>
   Status read(Value value, const std::string& place, Names known, const Take& take) const;
-  /// Calls `take(value)` for the field `name`.
+  /// Calls `take(name, value)` for each field but those that are null. The name is UTF-8, and comes
+  /// once.
   template <typename Take>
-  Status read_one(Value value, const std::string& place, std::string_view name,
-                  const Take& take) const {
-    return read(value, place, Names(&name, 1), [&](size_t, Value field) { return take(field); });
-  }
+  Status read_all(Value value, const std::string& place, size_t max, const Take& take) const;
   /// Calls `take(place, item)` for each item of an array.
   template <typename Take>
   Status read_items(Value value, const std::string& place, size_t max, const Take& take) const;
@@ -42,6 +43,9 @@ class JsonFields {
   Result<bool> boolean(Value value, const std::string& place) const;
   /// A whole number from 0 to `max`.
   Result<uint64_t> count(Value value, const std::string& place, uint64_t max) const;
+  /// A boolean, a string or a number: an integer if it is written as one and has up to 64 bits,
+  /// with or without a sign.
+  Result<flow::Value> scalar(Value value, const std::string& place) const;
   /// The syntax of a value that is not used. simdjson alone would skip it.
   Status check(Value value, size_t depth = 0) const;
 
@@ -71,6 +75,30 @@ Status JsonFields::read(Value value, const std::string& place, Names known,
       FLOW_TRY(check(field.value()));
     } else {
       FLOW_TRY(take(index, field.value()));
+    }
+  }
+  return {};
+}
+
+template <typename Take>
+Status JsonFields::read_all(Value value, const std::string& place, size_t max,
+                            const Take& take) const {
+  if (value.type() != Type::object) {
+    FLOW_TRY(check(value));
+    return user_error(place + " is not an object");
+  }
+  std::set<std::string> seen;
+  for (simdjson::ondemand::field field : value.get_object()) {
+    std::string key(std::string_view(field.unescaped_key()));
+    if (seen.size() == max)
+      return user_error(fmt::format("{} has more than {} fields", place, max));
+    if (!seen.insert(key).second)
+      return user_error(fmt::format("{} has two fields `{}`", place, key));
+    if (!is_utf8(key)) return user_error(place + " has a name that is not UTF-8");
+    if (field.value().type() == Type::null) {
+      FLOW_TRY(check(field.value()));
+    } else {
+      FLOW_TRY(take(key, field.value()));
     }
   }
   return {};

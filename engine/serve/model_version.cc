@@ -11,6 +11,7 @@
 #include "engine/serve/batch.hpp"
 #include "engine/serve/declared_tensors.hpp"
 #include "engine/serve/http/trace_context.hpp"
+#include "engine/serve/request_parameters.hpp"
 #include "engine/serve/tensor_frames.hpp"
 #include "engine/value/utf8.hpp"
 
@@ -105,6 +106,9 @@ void ModelVersion::admit(std::unique_ptr<PendingRequest> pending) {
   note_version(pending->record.get());
   Status declared = check_inputs(options().inputs, pending->request);
   if (!declared.ok()) return refuse(*pending, 400, declared.error().message);
+  auto timeout = timeout_of(pending->request.parameters);
+  if (!timeout.ok()) return refuse(*pending, 400, timeout.error().message);
+  if (*timeout) pending->deadline = std::min(pending->deadline, pending->arrived + **timeout);
   if (uint64_t bytes = bytes_of(pending->request.inputs); bytes > kTensorBytesMax)
     return refuse(*pending, 413,
                   fmt::format("the inputs have {}, and a request may have {}: send fewer rows",

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -81,6 +82,19 @@ struct IntegerElement {
     if (whole < min || whole > max) return nullptr;
     value = static_cast<T>(whole);
     return number.end;
+  }
+};
+
+struct Unsigned64Element {
+  using Type = uint64_t;
+  const char* read(const char* at, Type& value) const {
+    JsonNumber number = read_json_number(at);
+    if (!number.is_whole || number.end == nullptr) return nullptr;
+    value = number.digits;
+    if (!number.is_long) return number.is_negative && value != 0 ? nullptr : number.end;
+    // From 10^19 on; a minus is no digit for it.
+    auto [end, error] = std::from_chars(number.begin, number.end, value);
+    return error == std::errc() && end == number.end ? number.end : nullptr;
   }
 };
 
@@ -276,12 +290,10 @@ std::string ArrayReader::place() const {
   return place;
 }
 
-template <typename T>
-Status check_elements(const InputHead& input, std::string_view data) {
-  for (size_t i = 0; i < data.size() / sizeof(T); i++) {
-    T value;
-    std::memcpy(&value, data.data() + i * sizeof value, sizeof value);
-    if (value > static_cast<uint64_t>(input.datatype->max))
+Status check_booleans(const InputHead& input, std::string_view data) {
+  for (size_t i = 0; i < data.size(); i++) {
+    auto value = static_cast<uint8_t>(data[i]);
+    if (value > input.datatype->max)
       return user_error(fmt::format("{}.data[{}] of `{}` is {}, but {} holds {}", input.place, i,
                                     input.name, value, input.datatype->name,
                                     input.datatype->values));
@@ -308,15 +320,17 @@ Result<Bytes> read_json_data(const InputHead& input, std::string_view json, std:
   ArrayReader reader(input, json, data);
   const Datatype& type = *input.datatype;
   if (type.kind == Datatype::Kind::bytes) return reader.read_texts();
+  auto max = static_cast<int64_t>(type.max);  // of all but UINT64
   switch (type.dtype) {
     case DType::boolean:
       return reader.read(BooleanElement{});
     case DType::u8:
-      return reader.read(IntegerElement<uint8_t>{type.min, type.max});
+      return reader.read(IntegerElement<uint8_t>{type.min, max});
     case DType::i32:
-      return reader.read(IntegerElement<int32_t>{type.min, type.max});
+      return reader.read(IntegerElement<int32_t>{type.min, max});
     case DType::i64:
-      return reader.read(IntegerElement<int64_t>{type.min, type.max});
+      if (is_unsigned64(type)) return reader.read(Unsigned64Element{});
+      return reader.read(IntegerElement<int64_t>{type.min, max});
     case DType::f16:
       return reader.read(SmallFloatElement{nearest_half, kHalfInfinity});
     case DType::bf16:
@@ -354,8 +368,7 @@ Result<Bytes> read_binary_data(const InputHead& input, const Bytes& data) {
         fmt::format("{}.parameters.binary_data_size is {}, its shape and datatype need {} bytes",
                     input.place, data->size(), needed));
   // Of the other types, each element is a value of the tensor.
-  if (type.kind == Datatype::Kind::boolean) FLOW_TRY(check_elements<uint8_t>(input, *data));
-  if (type.name == "UINT64") FLOW_TRY(check_elements<uint64_t>(input, *data));
+  if (type.kind == Datatype::Kind::boolean) FLOW_TRY(check_booleans(input, *data));
   return widen(type, data);
 }
 

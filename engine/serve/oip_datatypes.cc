@@ -8,6 +8,7 @@
 #include <iterator>
 #include <limits>
 #include <memory>
+#include <utility>
 
 #include "engine/value/byte_elements.hpp"
 #include "flow/result.hpp"
@@ -20,7 +21,7 @@ using Kind = Datatype::Kind;
 template <typename T>
 constexpr int64_t kLeast = std::numeric_limits<T>::min();
 template <typename T>
-constexpr int64_t kMost = std::numeric_limits<T>::max();
+constexpr uint64_t kMost = std::numeric_limits<T>::max();
 
 // The first of a dtype is that of a response.
 constexpr Datatype kDatatypes[] = {
@@ -37,8 +38,8 @@ constexpr Datatype kDatatypes[] = {
     {"UINT16", DType::i32, Kind::integer, 2, 0, kMost<uint16_t>, "whole numbers from 0 to 65535"},
     {"UINT32", DType::i64, Kind::integer, 4, 0, kMost<uint32_t>,
      "whole numbers from 0 to 4294967295"},
-    {"UINT64", DType::i64, Kind::integer, 8, 0, kMost<int64_t>,
-     "whole numbers up to 9223372036854775807, because a tensor has signed integers"},
+    {"UINT64", DType::i64, Kind::integer, 8, 0, kMost<uint64_t>,
+     "whole numbers from 0 to 18446744073709551615"},
     {"FP16", DType::f16, Kind::number, 2, 0, 0, "numbers up to 65504"},
     {"BF16", DType::bf16, Kind::number, 2, 0, 0, "numbers up to 3.3895314e38"},
     {"FP32", DType::f32, Kind::number, 4, 0, 0, "numbers up to 3.4028235e38"},
@@ -63,7 +64,7 @@ std::optional<Misfit> misfit(const Datatype& datatype, const Bytes& data) {
   for (size_t i = 0; i < data->size() / sizeof(T); i++) {
     T value;
     std::memcpy(&value, data->data() + i * sizeof value, sizeof value);
-    if (value < datatype.min || value > datatype.max) return Misfit{i, value};
+    if (value < datatype.min || std::cmp_greater(value, datatype.max)) return Misfit{i, value};
   }
   return std::nullopt;
 }
@@ -150,7 +151,9 @@ Bytes narrow(const Datatype& datatype, const Bytes& data) {
 }
 
 std::optional<Misfit> find_misfit(const Datatype& datatype, const Bytes& data) {
-  if (&datatype == &datatype_of(datatype.dtype)) return std::nullopt;
+  // It has all bits of the tensor.
+  bool holds_all = dtype_size(datatype.dtype) == datatype.bytes;
+  if (holds_all) return std::nullopt;
   if (datatype.dtype == DType::i32) return misfit<int32_t>(datatype, data);
   if (datatype.dtype == DType::i64) return misfit<int64_t>(datatype, data);
   return std::nullopt;

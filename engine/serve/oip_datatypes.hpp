@@ -1,9 +1,11 @@
 // The datatypes of the Open Inference Protocol, and how a tensor holds their elements. Where flow
-// has no such type, it is the next one that holds every value: INT16 becomes i32. Elements of BYTES
-// are no numbers; those of a tensor are as they are in binary data.
+// has no such type, it is the next one that holds every value: INT16 becomes i32. UINT64 becomes
+// i64 with the same bits, so that values from 2^63 on are negative there. Elements of BYTES are no
+// numbers; those of a tensor are as they are in binary data.
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -22,9 +24,15 @@ struct Datatype {
   DType dtype;  // of the tensor; of BYTES without a meaning
   Kind kind;
   uint8_t bytes;            // per element of binary data; 0: any number
-  int64_t min, max;         // of integers
+  int64_t min;              // of integers
+  uint64_t max;             // of integers
   std::string_view values;  // for errors: "… holds `values`"
 };
+
+/// Whether its elements are the unsigned values of i64's bits.
+inline bool is_unsigned64(const Datatype& datatype) {
+  return datatype.dtype == DType::i64 && datatype.max > std::numeric_limits<int64_t>::max();
+}
 
 /// Null for an unknown datatype.
 const Datatype* find_datatype(std::string_view name);

@@ -13,6 +13,7 @@
 #include "engine/serve/json_fields.hpp"
 #include "engine/serve/oip.hpp"
 #include "engine/serve/oip_data.hpp"
+#include "engine/serve/request_parameters.hpp"
 #include "engine/value/utf8.hpp"
 
 namespace flow {
@@ -28,11 +29,13 @@ struct InputFields {
   std::optional<std::vector<int64_t>> shape;
   std::string_view data;  // from its bracket on; empty: not given
   std::optional<uint64_t> binary_size;
+  std::vector<Parameter> parameters;
 };
 
 struct OutputFields {
   std::optional<std::string> name;
   std::optional<bool> is_binary;
+  std::vector<Parameter> parameters;
 };
 
 template <typename T>
@@ -40,6 +43,12 @@ Status set(std::optional<T>& field, Result<T> value) {
   FLOW_TRY(value);
   field = std::move(*value);
   return {};
+}
+
+/// Whether a parameter was taken: always, unless it is an error.
+Result<bool> taken(const Status& status) {
+  FLOW_TRY(status);
+  return true;
 }
 
 Error missing(const std::string& field) { return user_error(field + " is missing"); }
@@ -60,6 +69,14 @@ class RequestReader {
   Status read_input(const std::string& place, ondemand::value value);
   Status read_output(const std::string& place, ondemand::value value);
   Status add_input(const std::string& place, const InputFields& fields);
+  /// Calls `take(name, value)` for each parameter of the tensor or request at `place`. The others
+  /// than those for which it returns true are kept in `kept`.
+  template <typename Take>
+  Status read_parameters(const std::string& place, ondemand::value value, Parameter::Place kind,
+                         std::vector<Parameter>& kept, const Take& take);
+  /// Adds those of a tensor, whose name is known now, to the request's.
+  Status add_parameters(const std::string& place, const std::string& tensor,
+                        const std::vector<Parameter>& parameters);
   Result<Bytes> take_binary(const InputHead& input, uint64_t size);
 
   std::shared_ptr<const std::string> body_;
@@ -72,6 +89,33 @@ class RequestReader {
   std::vector<OutputFields> outputs_;
   InferRequest request_;
 };
+
+template <typename Take>
+Status RequestReader::read_parameters(const std::string& place, ondemand::value value,
+                                      Parameter::Place kind, std::vector<Parameter>& kept,
+                                      const Take& take) {
+  std::string whole = place + (place.empty() ? "" : ".") + "parameters";
+  auto read_one = [&](const std::string& name, ondemand::value item) -> Status {
+    std::string item_place = parameter_place(place, name);
+    auto is_taken = take(name, item);
+    FLOW_TRY(is_taken);
+    if (*is_taken) return {};
+    auto read = fields_.scalar(item, item_place);
+    FLOW_TRY(read);
+    return add_parameter(kept, {.place = kind, .name = name, .value = std::move(*read)},
+                         item_place);
+  };
+  return fields_.read_all(value, whole, kParametersMax, read_one);
+}
+
+Status RequestReader::add_parameters(const std::string& place, const std::string& tensor,
+                                     const std::vector<Parameter>& parameters) {
+  for (Parameter each : parameters) {
+    each.tensor = tensor;
+    FLOW_TRY(add_parameter(request_.parameters, each, parameter_place(place, each.name)));
+  }
+  return {};
+}
 
 Status RequestReader::read_input(const std::string& place, ondemand::value value) {
   constexpr std::array<std::string_view, 5> kKnown = {"name", "datatype", "shape", "data",
@@ -103,10 +147,13 @@ Status RequestReader::read_input(const std::string& place, ondemand::value value
         FLOW_TRY(fields_.check(field));
         return user_error(name + " is not an array");
       default:
-        return fields_.read_one(field, name, "binary_data_size", [&](ondemand::value size) {
-          return set(fields.binary_size,
-                     fields_.count(size, name + ".binary_data_size", body_->size()));
-        });
+        return read_parameters(
+            place, field, Parameter::Place::input, fields.parameters,
+            [&](std::string_view parameter, ondemand::value item) -> Result<bool> {
+              if (parameter != "binary_data_size") return false;
+              return taken(set(fields.binary_size,
+                               fields_.count(item, name + ".binary_data_size", body_->size())));
+            });
     }
   }));
   return add_input(place, fields);
@@ -134,7 +181,7 @@ Status RequestReader::add_input(const std::string& place, const InputFields& fie
   tensor.shape = *fields.shape;
   tensor.data = std::move(*data);
   request_.inputs.emplace(head.name, std::move(tensor));
-  return {};
+  return add_parameters(place, head.name, fields.parameters);
 }
 
 Result<Bytes> RequestReader::take_binary(const InputHead& input, uint64_t size) {
@@ -152,15 +199,17 @@ Result<Bytes> RequestReader::take_binary(const InputHead& input, uint64_t size) 
 
 Status RequestReader::read_output(const std::string& place, ondemand::value value) {
   constexpr std::array<std::string_view, 2> kKnown = {"name", "parameters"};
-  constexpr std::array<std::string_view, 2> kParameters = {"binary_data", "classification"};
   OutputFields fields;
   FLOW_TRY(fields_.read(value, place, kKnown, [&](size_t index, ondemand::value field) -> Status {
     std::string name = fmt::format("{}.{}", place, kKnown[index]);
     if (index == 0) return set(fields.name, fields_.text(field, name));
-    return fields_.read(
-        field, name, kParameters, [&](size_t parameter, ondemand::value item) -> Status {
-          std::string item_name = fmt::format("{}.{}", name, kParameters[parameter]);
-          if (parameter == 0) return set(fields.is_binary, fields_.boolean(item, item_name));
+    return read_parameters(
+        place, field, Parameter::Place::output, fields.parameters,
+        [&](std::string_view parameter, ondemand::value item) -> Result<bool> {
+          std::string item_name = fmt::format("{}.{}", name, parameter);
+          if (parameter == "binary_data")
+            return taken(set(fields.is_binary, fields_.boolean(item, item_name)));
+          if (parameter != "classification") return false;
           FLOW_TRY(fields_.check(item));
           return user_error(item_name +
                             " is not supported: ask for the output itself, and "
@@ -171,6 +220,7 @@ Status RequestReader::read_output(const std::string& place, ondemand::value valu
   for (const OutputFields& other : outputs_)
     if (other.name == fields.name)
       return user_error(fmt::format("two outputs are named `{}`", *fields.name));
+  FLOW_TRY(add_parameters(place, *fields.name, fields.parameters));
   outputs_.push_back(std::move(fields));
   return {};
 }
@@ -191,10 +241,12 @@ Status RequestReader::read_body(ondemand::value value) {
                 field, "outputs", kOutputsMax,
                 [&](const auto& place, auto item) { return read_output(place, item); });
           default:
-            return fields_.read_one(
-                field, "parameters", "binary_data_output", [&](ondemand::value item) {
-                  return set(are_outputs_binary_,
-                             fields_.boolean(item, "parameters.binary_data_output"));
+            return read_parameters(
+                "", field, Parameter::Place::request, request_.parameters,
+                [&](std::string_view parameter, ondemand::value item) -> Result<bool> {
+                  if (parameter != "binary_data_output") return false;
+                  return taken(set(are_outputs_binary_,
+                                   fields_.boolean(item, "parameters.binary_data_output")));
                 });
         }
       });

@@ -70,8 +70,8 @@ char* print_boolean(char* at, uint8_t value) {
   return std::copy(text.begin(), text.end(), at);
 }
 
-size_t print_elements(std::string& out, DType dtype, std::string_view bytes) {
-  switch (dtype) {
+size_t print_elements(std::string& out, const Datatype& datatype, std::string_view bytes) {
+  switch (datatype.dtype) {
     case DType::f32:
       return print_all<float>(out, bytes, print_finite<float>);
     case DType::f64:
@@ -83,6 +83,7 @@ size_t print_elements(std::string& out, DType dtype, std::string_view bytes) {
       return print_all<uint16_t>(
           out, bytes, [](char* at, uint16_t bits) { return print_finite(at, bfloat_value(bits)); });
     case DType::i64:
+      if (is_unsigned64(datatype)) return print_all<uint64_t>(out, bytes, print<uint64_t>);
       return print_all<int64_t>(out, bytes, print<int64_t>);
     case DType::i32:
       return print_all<int32_t>(out, bytes, print<int32_t>);
@@ -164,7 +165,7 @@ Status ResponsePrinter::add_elements(const std::string& name, const InferTensor&
                              to_utf8(name), printed)};
   }
   size_t count = tensor.data->size() / dtype_size(tensor.dtype);
-  size_t printed = print_elements(json, tensor.dtype, *tensor.data);
+  size_t printed = print_elements(json, datatype_of(tensor), *tensor.data);
   if (printed < count)
     return Error{ErrorKind::task,
                  fmt::format("output `{}` holds {} at index {}, which JSON cannot represent",

@@ -64,7 +64,7 @@ RequestScheduler::Admission RequestScheduler::push(std::unique_ptr<PendingReques
                                                    Clock::time_point now) {
   if (is_closed_) return Admission::closed;
   if (is_full()) return Admission::full;
-  uint64_t bytes = bytes_of(request->request.inputs);
+  uint64_t bytes = bytes_of(request->request);
   if (queue_.size() > 0 && queued_bytes_ + bytes > limits_.bytes_max)
     return Admission::too_many_bytes;
   if (is_too_late(*request, now)) return Admission::too_late;
@@ -97,7 +97,7 @@ bool RequestScheduler::is_too_late(const PendingRequest& request, Clock::time_po
 }
 
 void RequestScheduler::adopt(std::unique_ptr<PendingRequest> request, Clock::time_point now) {
-  queued_bytes_ += bytes_of(request->request.inputs);
+  queued_bytes_ += bytes_of(request->request);
   queue_.push(std::move(request));
   run_due(now);
 }
@@ -108,7 +108,7 @@ BatchQueue::Requests RequestScheduler::take_queue() {
 }
 
 void RequestScheduler::put_back(std::unique_ptr<PendingRequest> request) {
-  queued_bytes_ += bytes_of(request->request.inputs);
+  queued_bytes_ += bytes_of(request->request);
   queue_.put_back(std::move(request));
 }
 
@@ -232,7 +232,7 @@ void RequestScheduler::start_batches(Clock::time_point now, Rejections& rejectio
     if (taken.empty()) return;
     BatchQueue::Requests wanted;
     for (auto& request : taken) {
-      queued_bytes_ -= bytes_of(request->request.inputs);
+      queued_bytes_ -= bytes_of(request->request);
       if (request->deadline <= now) {
         rejections.emplace_back(std::move(request), kTooLate);
       } else if (request->is_abandoned()) {
@@ -258,7 +258,8 @@ void RequestScheduler::start(Slot& slot, BatchQueue::Requests requests, Clock::t
   std::vector<BatchedRequest> described;
   for (size_t i = 0; i < requests.size(); i++) {
     PendingRequest& request = *requests[i];
-    described.push_back({request.request.id, batch.rows[i], request.traceparent});
+    described.push_back(
+        {request.request.id, batch.rows[i], request.traceparent, request.request.parameters});
     if (outcomes_.started) outcomes_.started(request, *slot.replica, rows);
   }
   Tensors padding;
@@ -337,7 +338,7 @@ void RequestScheduler::run_due(Clock::time_point now) {
 
 void RequestScheduler::reject_lapsed(Clock::time_point now, Rejections& rejections) {
   for (auto& request : queue_.take_lapsed(now)) {
-    queued_bytes_ -= bytes_of(request->request.inputs);
+    queued_bytes_ -= bytes_of(request->request);
     int status = request->deadline <= now ? kTooLate : kClientLeft;
     rejections.emplace_back(std::move(request), status);
   }

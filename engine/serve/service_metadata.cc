@@ -36,7 +36,7 @@ std::string configured_tensors(const std::vector<TensorSpec>& tensors, bool with
 
 std::string server_metadata() {
   return R"({"name":"flow","version":"1","extensions":["binary_tensor_data","model_configuration",)"
-         R"("model_repository","statistics"]})";
+         R"("model_repository","parameters","statistics"]})";
 }
 
 std::string model_metadata(const ServiceOptions& service) {

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <bit>
 #include <cstring>
 #include <limits>
 #include <memory>
@@ -19,16 +20,20 @@ namespace {
 
 constexpr size_t kCopiedMax = 16 * 1024;  // smaller data is cheaper to copy than to send apart
 constexpr size_t kDimensionsMax = 64;
-constexpr uint32_t kBatch = 3, kDone = 2;                        // in FromFront, ToFront
-constexpr uint32_t kId = 1, kTensors = 2;                        // in Batch and BatchDone
-constexpr uint32_t kMemory = 5;                                  // in both
-constexpr uint32_t kRequests = 3;                                // in Batch
-constexpr uint32_t kRequestId = 1, kRows = 2, kTrace = 3;        // in BatchedRequest
-constexpr uint32_t kError = 3, kMessage = 4;                     // in BatchDone
-constexpr uint32_t kName = 1, kType = 2, kShape = 3, kData = 4;  // in Tensor
-constexpr uint32_t kOffset = 5, kSize = 6, kIsShared = 7;        // in Tensor
-constexpr uint64_t kAlignment = 64;                              // of a tensor in shared memory
-constexpr size_t kMessageMax = 8 * 1024;                         // bytes of an error's text
+constexpr uint32_t kBatch = 3, kDone = 2;                  // in FromFront, ToFront
+constexpr uint32_t kId = 1, kTensors = 2;                  // in Batch and BatchDone
+constexpr uint32_t kMemory = 5;                            // in both
+constexpr uint32_t kRequests = 3;                          // in Batch
+constexpr uint32_t kRequestId = 1, kRows = 2, kTrace = 3;  // in BatchedRequest
+constexpr uint32_t kParameters = 4;                        // in BatchedRequest
+constexpr uint32_t kPlace = 1, kTensorName = 2, kParameterName = 3, kKind = 4, kValue = 5,
+                   kText = 6;                                             // in Parameter
+constexpr uint64_t kBoolean = 1, kInteger = 2, kNumber = 3, kString = 4;  // Parameter.kind
+constexpr uint32_t kError = 3, kMessage = 4;                              // in BatchDone
+constexpr uint32_t kName = 1, kType = 2, kShape = 3, kData = 4;           // in Tensor
+constexpr uint32_t kOffset = 5, kSize = 6, kIsShared = 7;                 // in Tensor
+constexpr uint64_t kAlignment = 64;       // of a tensor in shared memory
+constexpr size_t kMessageMax = 8 * 1024;  // bytes of an error's text
 constexpr uint64_t kServiceFailed = 1, kRequestWrong = 2;
 
 // ---- Writing
@@ -160,11 +165,38 @@ void put_tensors(PieceWriter& writer, std::string& head, const std::vector<const
   for (const auto& [name, tensor] : *parts.front()) put_tensor(writer, place, name, parts);
 }
 
+void put_parameter(std::string& out, const Parameter& parameter) {
+  std::string message;
+  auto put_value = [&](uint64_t kind, uint64_t value) {
+    put_number(message, kKind, kind);
+    put_number(message, kValue, value);
+  };
+  put_number(message, kPlace, static_cast<uint64_t>(parameter.place));
+  put_text(message, kTensorName, parameter.tensor);
+  put_text(message, kParameterName, parameter.name);
+  switch (parameter.value.kind()) {
+    case Value::Kind::boolean:
+      put_value(kBoolean, parameter.value.as_boolean() ? 1 : 0);
+      break;
+    case Value::Kind::integer:
+      put_value(kInteger, static_cast<uint64_t>(parameter.value.as_integer()));
+      break;
+    case Value::Kind::number:
+      put_value(kNumber, std::bit_cast<uint64_t>(parameter.value.as_number()));
+      break;
+    default:
+      put_number(message, kKind, kString);
+      put_text(message, kText, parameter.value.as_string());
+  }
+  put_text(out, kParameters, message);
+}
+
 void put_request(std::string& out, const BatchedRequest& request) {
   std::string message;
   if (!request.id.empty()) put_text(message, kRequestId, request.id);
   put_number(message, kRows, static_cast<uint64_t>(request.rows));
   if (!request.traceparent.empty()) put_text(message, kTrace, request.traceparent);
+  for (const Parameter& each : request.parameters) put_parameter(message, each);
   put_text(out, kRequests, message);
 }
 
@@ -291,6 +323,35 @@ std::optional<std::string_view> message_of(const Bytes& frame, uint32_t number) 
   return field.bytes;
 }
 
+/// Nil for an unknown kind.
+Value parameter_value(uint64_t kind, uint64_t value, std::string_view text) {
+  if (kind == kBoolean) return Value(value != 0);
+  if (kind == kInteger) return Value(static_cast<int64_t>(value));
+  if (kind == kNumber) return Value(std::bit_cast<double>(value));
+  return kind == kString ? Value(text) : Value();
+}
+
+Status read_parameter(std::string_view message, Parameter& parameter) {
+  MessageReader reader(message);
+  WireField field;
+  uint64_t place = 0, kind = 0, value = 0;
+  std::string_view text;
+  while (!reader.is_at_end()) {
+    if (!reader.next(field)) return malformed("a field of a parameter");
+    if (field.number == kPlace && !field.has_bytes) place = field.value;
+    if (field.number == kTensorName && field.has_bytes) parameter.tensor = field.bytes;
+    if (field.number == kParameterName && field.has_bytes) parameter.name = field.bytes;
+    if (field.number == kKind && !field.has_bytes) kind = field.value;
+    if (field.number == kValue && !field.has_bytes) value = field.value;
+    if (field.number == kText && field.has_bytes) text = field.bytes;
+  }
+  parameter.value = parameter_value(kind, value, text);
+  bool is_known = place <= static_cast<uint64_t>(Parameter::Place::output);
+  if (!is_known || parameter.value.is_nil()) return malformed("the kind of a parameter");
+  parameter.place = static_cast<Parameter::Place>(place);
+  return {};
+}
+
 Status read_request(std::string_view message, BatchedRequest& request) {
   MessageReader reader(message);
   WireField field;
@@ -299,6 +360,8 @@ Status read_request(std::string_view message, BatchedRequest& request) {
     if (field.number == kRequestId && field.has_bytes) request.id = field.bytes;
     if (field.number == kRows && !field.has_bytes) request.rows = static_cast<int64_t>(field.value);
     if (field.number == kTrace && field.has_bytes) request.traceparent = field.bytes;
+    if (field.number == kParameters && field.has_bytes)
+      FLOW_TRY(read_parameter(field.bytes, request.parameters.emplace_back()));
   }
   return {};
 }

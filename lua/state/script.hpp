@@ -160,6 +160,8 @@ struct PredictedRequest {
   std::string id;
   int64_t rows = 0;
   std::string traceparent, trace_id;  // "" if the client sent none that is valid
+  // Tables by name, the last two first by the name of the tensor; nil if there are none.
+  Value parameters = {}, input_parameters = {}, output_parameters = {};
 };
 
 class ScriptVm {

@@ -287,10 +287,22 @@ void set_rows(lua_State* L, int64_t rows) {
   lua_setfield(L, -2, "rows");
 }
 
+void set_table(lua_State* L, const char* name, const Value& table) {
+  if (table.is_nil()) return;
+  push_value(L, table);
+  lua_setfield(L, -2, name);
+}
+
 void set_request(lua_State* L, const PredictedRequest& request) {
   set_text(L, "id", request.id);
   set_text(L, "trace_id", request.trace_id);
   set_text(L, "traceparent", request.traceparent);
+  set_table(L, "input_parameters", request.input_parameters);
+  set_table(L, "output_parameters", request.output_parameters);
+  // Always there, so that a script can look for one of them.
+  if (request.parameters.is_nil()) lua_createtable(L, 0, 0);
+  if (!request.parameters.is_nil()) push_value(L, request.parameters);
+  lua_setfield(L, -2, "parameters");
 }
 
 /// The second argument of `predict`.

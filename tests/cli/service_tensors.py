@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Tensors of a service from a client to `predict` and back: strings, which scripts have as lists, and narrow integers.
+"""Tensors of a service from a client to `predict` and back: strings, which scripts have as lists, and integers that
+tensors of a script lack.
 
 usage: service_tensors.py --flow BIN [TEST...]
 """
@@ -35,16 +36,50 @@ return flow.pipeline("texts", {}, function() texts() end)
 '''
 
 
+# UINT64 is i64 with the same bits in a script.
+WIDE = r'''
+local flow = require "flow"
+local wide = flow.service("wide", { port = 0,
+  inputs = { x = { "UINT64", { -1 } } }, outputs = { x = { "UINT64", { -1 } }, large = { "BOOL", { -1 } } },
+}, function(ctx)
+  return { predict = function(inputs)
+    local large, values = {}, inputs.x:table()
+    for i, each in ipairs(values) do large[i] = math.ult(9, each) end
+    ctx:log("got " .. inputs.x.dtype .. ": " .. table.concat(values, " "))
+    return { x = inputs.x, large = flow.tensor(large) }
+  end }
+end)
+return flow.pipeline("wide", {}, function() wide() end)
+'''
+# Each request is answered with its own parameters.
+ASKED = r'''
+local flow = require "flow"
+local asked = flow.service("asked", { port = 0, batch = { max = 2, wait = "50s" }, timeout = "100s" }, function(ctx)
+  return { predict = function(inputs, request)
+    local texts = {}
+    for i, each in ipairs(request.requests) do
+      texts[i] = flow.json.encode { each.parameters, each.input_parameters or "none", each.output_parameters or "none" }
+    end
+    return { text = texts }
+  end }
+end)
+return flow.pipeline("asked", {}, function() asked() end)
+'''
+
+
 def elements(*items):
     return b"".join(struct.pack("<I", len(item)) + item for item in items)
 
 
 class ServiceTensors(Place):
     def serve(self, batch="max = 4"):
-        self.write("pipeline.lua", SCRIPT.replace("BATCH", batch))
+        return self.serve_script(SCRIPT.replace("BATCH", batch), "texts")
+
+    def serve_script(self, script, name):
+        self.write("pipeline.lua", script)
         self.start("run", ".", "--serve-for", "600s")
         self.until("it serves", lambda: any(each.get("url") for each in self.runs()))
-        return self.show()["url"] + "/v2/models/texts/infer"
+        return self.show()["url"] + "/v2/models/" + name + "/infer"
 
     def post(self, url, body, **headers):
         """The status, the JSON and the bytes after it."""
@@ -112,6 +147,35 @@ class ServiceTensors(Place):
         status, answer = self.ask(url, "one", "two")
         self.assertEqual([status, answer["outputs"][1]["data"]], [200, ["ONE", "TWO"]])
         self.until("the log is written", lambda: "got 4 strings of shape 4,1: one|two||\n" in self.good("logs", "last", "texts").out)
+
+    def test_predict_gets_the_parameters_of_each_request_of_a_batch(self):
+        url = self.serve_script(ASKED, "asked")
+
+        def ask(parameters, of_input=None):
+            tensor = {"name": "x", "datatype": "FP32", "shape": [1], "data": [1], **(of_input or {})}
+            return self.post(url, json.dumps({"inputs": [tensor], "outputs": [{"name": "text", "parameters": {"top": 3}}], **parameters}).encode())[:2]
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            asked = [pool.submit(ask, {"parameters": {"word": "a", "yes": True, "half": 0.5, "sequence_id": 7}}), pool.submit(ask, {}, {"parameters": {"scale": -2}})]
+        answers = [[each.result()[0], json.loads(each.result()[1]["outputs"][0]["data"][0])] for each in asked]
+        self.assertEqual(answers, [[200, [{"word": "a", "yes": True, "half": 0.5, "sequence_id": 7}, "none", {"text": {"top": 3}}]],
+                                   [200, [[], {"x": {"scale": -2}}, {"text": {"top": 3}}]]])
+        self.assertEqual(ask({"parameters": {"deep": {}}}), (400, {"error": "parameters.deep is not a text, a number, true or false"}))
+        self.assertEqual(ask({"parameters": {"timeout": "2s"}}), (400, {"error": "parameters.timeout is not a whole number of microseconds from 0 on"}))
+
+    def test_all_values_of_uint64_are_kept_and_a_script_has_their_bits(self):
+        url, values = self.serve_script(WIDE, "wide"), [0, 10, 2**63 - 1, 2**63, 2**64 - 1]
+        head = {"name": "x", "datatype": "UINT64", "shape": [5]}
+        large = {"name": "large", "datatype": "BOOL", "shape": [5], "data": [False, True, True, True, True]}
+        status, answer, _ = self.post(url, json.dumps({"inputs": [{**head, "data": values}]}).encode())
+        self.assertEqual([status, answer.get("outputs")], [200, [large, {**head, "data": values}]], answer)
+        log = "got i64: 0 10 9223372036854775807 -9223372036854775808 -1\n"
+        self.until("the log is written", lambda: log in self.good("logs", "last", "wide").out)
+
+        binary = struct.pack("<5Q", *values)
+        body = json.dumps({"inputs": [{**head, "parameters": {"binary_data_size": len(binary)}}],
+                           "outputs": [{"name": "x", "parameters": {"binary_data": True}}]}).encode()
+        status, _, tail = self.post(url, body + binary, **{"Inference-Header-Content-Length": str(len(body))})
+        self.assertEqual([status, tail], [200, binary])
 
 
 if __name__ == "__main__":

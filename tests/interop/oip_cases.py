@@ -22,9 +22,9 @@ from tritonclient.utils import InferenceServerException, triton_to_np_dtype
 PLAIN = ["BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP32", "FP64", "BYTES"]
 NUMPY = {"BOOL": bool, "UINT8": "u1", "UINT16": "u2", "UINT32": "u4", "UINT64": "u8", "INT8": "i1", "INT16": "i2", "INT32": "i4",
          "INT64": "i8", "FP16": "f2", "FP32": "f4", "FP64": "f8"}
-# The least and the most of each type, so far as a tensor of flow holds it.
+# The least and the most of each type.
 VALUES = {"BOOL": [True, False, True], "UINT8": [0, 7, 255], "UINT16": [0, 7, 65535], "UINT32": [0, 7, 2**32 - 1],
-          "UINT64": [0, 7, 2**63 - 1], "INT8": [-128, 7, 127], "INT16": [-32768, 7, 32767], "INT32": [-2**31, 7, 2**31 - 1],
+          "UINT64": [0, 2**63, 2**64 - 1], "INT8": [-128, 7, 127], "INT16": [-32768, 7, 32767], "INT32": [-2**31, 7, 2**31 - 1],
           "INT64": [-2**63, 7, 2**63 - 1], "FP32": [0.0, -1.5, 3.4028234663852886e38], "FP64": [5e-324, -0.1, 1.7976931348623157e308],
           "BYTES": ["", "a\u0000\"\\\n", "\u00e9\u4e2d\U0001f600"]}
 X, Y = [1.0, 2.0, 3.0, 4.0], [0.5, 0.25, -1.0, 0.0]
@@ -185,7 +185,7 @@ def http_cases():
     yield infer("error of the model", {"inputs": [tensor("x", "FP32", [4], X)]}, model="fail")
     yield infer("all types in JSON", plain_body(), model="plain")
     for datatype, bad in (("UINT8", 256), ("UINT8", -1), ("INT8", 128), ("INT8", -129), ("UINT16", 65536), ("INT16", 32768), ("UINT32", 2**32), ("UINT32", -1),
-                          ("INT32", 2**31), ("UINT64", -1), ("UINT64", 2**63), ("INT64", 2**63), ("INT32", 1.5), ("INT32", 1.0), ("INT32", "1"), ("INT32", True),
+                          ("INT32", 2**31), ("UINT64", -1), ("UINT64", 2**63), ("UINT64", 2**64), ("INT64", 2**63), ("INT32", 1.5), ("INT32", 1.0), ("INT32", "1"), ("INT32", True),
                           ("BOOL", 1), ("BOOL", 0), ("BOOL", 2), ("BOOL", "true"), ("BYTES", 5), ("BYTES", None), ("FP64", "1")):
         yield infer("%s of %s" % (json.dumps(bad), datatype), plain_body(**{datatype: [bad] + VALUES[datatype][1:]}), model="plain")
     half = {"inputs": [tensor("in_" + t, t, [2], [1.0, 2.5]) for t in ("FP16", "BF16")]}

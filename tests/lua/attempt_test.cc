@@ -474,6 +474,8 @@ TEST_CASE("predict gets the requests of its batch as a second argument") {
        "    for i, each in ipairs(request.requests) do\n"
        "      rows[i] = ('%s %d %s %s'):format(each.id, each.rows, each.trace_id, "
        "each.traceparent)\n"
+       "      if each.parameters.top then rows[i] = each.parameters.top end\n"
+       "      if each.input_parameters then rows[i] = each.input_parameters.x.a end\n"
        "    end\n"
        "    return { rows = rows, all = request.rows, id = request.id, trace = request.trace_id }\n"
        "  end }\n"
@@ -490,6 +492,15 @@ TEST_CASE("predict gets the requests of its batch as a second argument") {
   auto two = script.vm->predict(Value::map({}), {{"a", 2, "00-t", "t"}, {"", 3, "", ""}});
   REQUIRE(two.ok());
   CHECK(to_json(*two) == R"({"all":5,"rows":["a 2 t 00-t","nil 3 nil nil"]})");
+  Value top = Value::map({{Value("top"), Value(0.5)}});
+  Value of_x = Value::map({{Value("x"), Value::map({{Value("a"), Value(true)}})}});
+  std::vector<PredictedRequest> requests(2);
+  for (PredictedRequest& each : requests) each.rows = 1;
+  requests[0].parameters = top;
+  requests[1].input_parameters = of_x;
+  auto with = script.vm->predict(Value::map({}), requests);
+  REQUIRE(with.ok());
+  CHECK(to_json(*with) == R"({"all":2,"rows":[0.5,true]})");
 }
 
 TEST_CASE("a response's tensors are the script's own, without a digest, and nothing is stored") {

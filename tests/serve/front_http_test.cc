@@ -38,7 +38,7 @@ TEST_CASE("a client finds server, health, model and metrics") {
   const std::map<std::string, std::string> bodies = {
       {"/v2",
        R"({"name":"flow","version":"1","extensions":["binary_tensor_data","model_configuration",)"
-       R"("model_repository","statistics"]})"},
+       R"("model_repository","parameters","statistics"]})"},
       {"/v2/health/live", R"({"live":true})"},
       {"/v2/health/ready", R"({"ready":true})"},
       {"/v2/models/adder", model},
@@ -359,6 +359,11 @@ TEST_CASE("a request that waits beyond its deadline gets status 504 and no call 
     CHECK(late.status == 504);
     CHECK(late.body == R"({"error":"the request was not answered within 20ms"})");
   }
+  std::string asked = infer_body("x", 2);
+  asked.insert(1, R"("parameters":{"timeout":30000},)");
+  Reply late = second.post(kInfer, asked);
+  CHECK(late.status == 504);
+  CHECK(late.body == R"({"error":"the request was not answered within 30ms"})");
   CHECK(service.metric("queue_length") == 0);
   service.release();
   CHECK(first.read().status == 200);

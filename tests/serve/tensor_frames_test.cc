@@ -51,6 +51,11 @@ Bytes bytes_of_message(const google::protobuf::MessageLite& message) {
 }  // namespace
 
 TEST_CASE("a batch is written as protobuf reads it, and read as it was written") {
+  using Place = Parameter::Place;
+  const std::vector<Parameter> parameters = {{Place::request, "", "flag", Value(true)},
+                                             {Place::request, "", "whole", Value(INT64_MIN)},
+                                             {Place::input, "x", "number", Value(-0.5)},
+                                             {Place::output, "y", "text", Value("")}};
   for (int64_t columns : {0, 3, 100'000}) {
     Tensors first = {{"x", tensor_of(DType::f32, {2, columns}, 'a')},
                      {"y", tensor_of(DType::u8, {2}, 'b')}};
@@ -58,7 +63,7 @@ TEST_CASE("a batch is written as protobuf reads it, and read as it was written")
                       {"y", tensor_of(DType::u8, {5}, 'd')}};
     for (const std::vector<const Tensors*>& parts :
          {std::vector<const Tensors*>{&first}, {&first, &second}}) {
-      const std::vector<BatchedRequest> requests = {{"a", 2, ""}, {"", 5, "00-trace"}};
+      const std::vector<BatchedRequest> requests = {{"a", 2, ""}, {"", 5, "00-trace", parameters}};
       FramePieces pieces = batch_frame(77, parts, requests);
       Bytes frame = message_of_pieces(pieces);
       Tensors joined = join_rows(parts);
@@ -84,9 +89,34 @@ TEST_CASE("a batch is written as protobuf reads it, and read as it was written")
       CHECK(message.batch().requests(0).id() == "a");
       CHECK(message.batch().requests(1).rows() == 5);
       CHECK(message.batch().requests(1).traceparent() == "00-trace");
+      CHECK(message.batch().requests(1).parameters(1).value() == uint64_t{1} << 63);
+      CHECK((*read)->requests[0].parameters.empty());
+      REQUIRE((*read)->requests[1].parameters.size() == parameters.size());
+      for (size_t i = 0; i < parameters.size(); i++) {
+        const Parameter& each = (*read)->requests[1].parameters[i];
+        CHECK(each.place == parameters[i].place);
+        CHECK(each.tensor == parameters[i].tensor);
+        CHECK(each.name == parameters[i].name);
+        CHECK(each.value == parameters[i].value);
+      }
       check_equal((*read)->inputs, joined);
     }
   }
+}
+
+TEST_CASE("a parameter of an unknown place or kind is malformed") {
+  auto fault = [](uint32_t place, uint32_t kind) {
+    front::FromFront message;
+    auto& parameter = *message.mutable_batch()->add_requests()->add_parameters();
+    parameter.set_place(place);
+    parameter.set_kind(kind);
+    auto read = parse_batch(bytes_of_message(message));
+    return read.ok() ? "" : read.error().message;
+  };
+  CHECK(fault(0, 1) == "");
+  CHECK(fault(3, 1) == "malformed message: the kind of a parameter");
+  CHECK(fault(0, 0) == "malformed message: the kind of a parameter");
+  CHECK(fault(0, 5) == "malformed message: the kind of a parameter");
 }
 
 TEST_CASE("elements of BYTES are sent with their lengths, and are checked") {

@@ -17,6 +17,7 @@
 
 #include "engine/serve/oip.hpp"
 #include "engine/serve/oip_data.hpp"
+#include "engine/serve/request_parameters.hpp"
 #include "engine/serve/service_metadata.hpp"
 #include "engine/value/byte_elements.hpp"
 #include "engine/value/utf8.hpp"
@@ -134,7 +135,7 @@ Result<Bytes> typed_data(const InputHead& input, const InferTensorContents& cont
       return elements<int32_t>(input, field, contents.int_contents());
     case DType::i64:
       if (type.name == "UINT32") return elements<int64_t>(input, field, contents.uint_contents());
-      if (type.name == "UINT64") return elements<int64_t>(input, field, contents.uint64_contents());
+      if (is_unsigned64(type)) return elements<uint64_t>(input, field, contents.uint64_contents());
       return elements<int64_t>(input, field, contents.int64_contents());
     case DType::f32:
       return elements<float>(input, field, contents.fp32_contents());
@@ -188,6 +189,40 @@ Error no_shared_memory(const std::string& place) {
                     "message");
 }
 
+Result<Value> parameter_value(const inference::RequestParameter::Value& value,
+                              const std::string& place) {
+  using Choice = inference::RequestParameter::Value;
+  switch (value.parameter_choice_case()) {
+    case Choice::kBoolParam:
+      return Value(value.bool_param());
+    case Choice::kInt64Param:
+      return Value(static_cast<int64_t>(value.int64_param()));
+    case Choice::kUint64Param:  // from 2^63 on as the elements of UINT64
+      return Value(static_cast<int64_t>(value.uint64_param()));
+    case Choice::kDoubleParam:
+      return Value(value.double_param());
+    case Choice::kStringParam:
+      if (is_utf8(value.string_param())) return Value(value.string_param());
+      return user_error(place + " is not UTF-8");
+    default:
+      return user_error(place + " has no value");
+  }
+}
+
+/// The parameters of the request, or of the tensor `name` at `place`.
+template <typename Field>
+Status add_parameters(const Field& field, const std::string& place, Parameter::Place kind,
+                      const std::string& name, InferRequest& request) {
+  for (const inference::RequestParameter& each : field.parameters()) {
+    std::string at = parameter_place(place, each.key());
+    if (!is_utf8(each.key())) return user_error(at + ": its name is not UTF-8");
+    auto value = parameter_value(each.value(), at);
+    FLOW_TRY(value);
+    FLOW_TRY(add_parameter(request.parameters, {kind, name, each.key(), std::move(*value)}, at));
+  }
+  return {};
+}
+
 Status add_input(ModelInferRequest& message, int at, InferRequest& request) {
   auto& field = *message.mutable_inputs(at);
   std::string place = fmt::format("inputs[{}]", at);
@@ -212,8 +247,8 @@ Status add_input(ModelInferRequest& message, int at, InferRequest& request) {
   tensor.dtype = head->datatype->dtype;
   tensor.shape = std::move(*shape);
   tensor.data = std::move(*data);
-  request.inputs.emplace(std::move(head->name), std::move(tensor));
-  return {};
+  request.inputs.emplace(head->name, std::move(tensor));
+  return add_parameters(field, place, Parameter::Place::input, head->name, request);
 }
 
 Status add_output(const ModelInferRequest::InferRequestedOutputTensor& field, int at,
@@ -229,7 +264,7 @@ Status add_output(const ModelInferRequest::InferRequestedOutputTensor& field, in
     if (other.name == field.name())
       return user_error(fmt::format("two outputs are named `{}`", field.name()));
   request.outputs.push_back({field.name(), true});
-  return {};
+  return add_parameters(field, place, Parameter::Place::output, field.name(), request);
 }
 
 // ---- Responses ----
@@ -328,6 +363,7 @@ Result<InferRequest> take_infer_request(ModelInferRequest& message) {
   if (raw > 0 && raw != message.inputs_size())
     return user_error(fmt::format("raw_input_contents has {} parts, but there are {} inputs", raw,
                                   message.inputs_size()));
+  FLOW_TRY(add_parameters(message, "", Parameter::Place::request, "", request));
   for (int i = 0; i < message.inputs_size(); i++) FLOW_TRY(add_input(message, i, request));
   for (int i = 0; i < message.outputs_size(); i++)
     FLOW_TRY(add_output(message.outputs(i), i, request));
