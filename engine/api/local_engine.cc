@@ -19,6 +19,7 @@
 #include "engine/query/plan_preview.hpp"
 #include "engine/query/reader_impl.hpp"
 #include "engine/query/upload_result.hpp"
+#include "engine/runs/detached_runs.hpp"
 #include "engine/runs/run_info.hpp"
 #include "engine/runs/served_versions.hpp"
 #include "engine/runtime/garbage_collection.hpp"
@@ -44,6 +45,7 @@ Result<std::unique_ptr<LocalEngine>> LocalEngine::open(const EngineOptions& opti
   loop_options.executor = *executor;
   loop_options.leads_cluster = leads_cluster(options);
   loop_options.encrypts = options.encrypt;
+  loop_options.has_successor = options.resume_detached && !options.listen.empty();
   loop_options.is_closed = options.workers > 0 && options.listen.empty() && !options.slurm;
   auto custom_resources = quantities_of(options.resources);
   FLOW_TRY(custom_resources);
@@ -67,6 +69,7 @@ Result<std::unique_ptr<LocalEngine>> LocalEngine::open(const EngineOptions& opti
   FLOW_TRY(started);
   engine->engine_loop_ = std::move(*started);
   FLOW_TRY(engine->lead(dir));
+  engine->resume_left_runs();  // before a client can start a version of what they serve
   auto server = Server::start(*engine, dir);
   FLOW_TRY(server);
   engine->server_ = std::move(*server);
@@ -296,6 +299,8 @@ RunInfo LocalEngine::describe_run(const RunId& id, bool tasks) {
                       const core::State* state) {
     info = tasks ? info_of_run(run, record, resolver, state)
                  : summary_of_run(run, record, resolver, state);
+    bool is_at_rest = info.status == "interrupted";
+    if (is_at_rest) info.not_resumed = why_not_resumed(engine_loop_->parts().store, id);
     found = true;
   };
   EngineLoop* engine_loop = engine_loop_.get();
@@ -400,6 +405,7 @@ std::shared_ptr<detail::RunHandle> LocalEngine::find_request(const Submission& s
 std::shared_ptr<detail::RunHandle> LocalEngine::run_for(const Submission& submission) {
   if (auto requested_before = find_request(submission)) return requested_before;
   ok_or_throw(check_for_work_elsewhere());
+  adopt_serving_version(submission.options.name, "");
   auto held = engine_loop_->parts().pins.hold();
   Prepared prepared = value_or_throw(prepare(*engine_loop_, submission));
   RunId id = prepared.context.record.id;
@@ -407,6 +413,7 @@ std::shared_ptr<detail::RunHandle> LocalEngine::run_for(const Submission& submis
       value_or_throw(nested_.check(*engine_loop_, id, prepared.plan, *submission.environment));
   auto state = watch(id);
   prepared.context.listener = state;
+  prepared.context.is_of_head = is_head();
   report_build(*state, *prepared.plan);
   ok_or_throw(engine_loop_->submit(std::move(prepared), submission.options.jobs));
   return state;
@@ -428,8 +435,10 @@ std::shared_ptr<detail::RunHandle> LocalEngine::resume_for(const std::string& se
                                                            const std::string& task, Resumption how,
                                                            const Submission& from) {
   if (auto requested_before = find_request(from)) return requested_before;
+  const RunRecord named = value_or_throw(select_record(engine_loop_->parts().store, selector));
+  if (!from.is_unattended) adopt_serving_version(named.name, named.id);
   auto held = engine_loop_->parts().pins.hold();
-  RunRecord record = value_or_throw(select_record(engine_loop_->parts().store, selector));
+  RunRecord record = value_or_throw(select_record(engine_loop_->parts().store, named.id));
   auto state = watch(record.id);
   if (record.status == "cancelled") {
     bool is_here = record.script.starts_with("/");
@@ -461,6 +470,7 @@ std::shared_ptr<detail::RunHandle> LocalEngine::resume_for(const std::string& se
     auto nested =
         value_or_throw(nested_.check(*engine_loop_, record.id, prepared.plan, *from.environment));
     prepared.context.listener = state;
+    prepared.context.is_of_head = is_head();
     report_build(*state, *prepared.plan);
     report_plan_preview(*state, preview(prepared, record.fresh, &record));
     ok_or_throw(engine_loop_->replace(std::move(prepared), from.options.jobs));
@@ -494,7 +504,11 @@ std::shared_ptr<detail::RunHandle> LocalEngine::resume_for(const std::string& se
   context.publishes_logs = from.options.logs;
   context.serve_for_ms = from.options.serve_for_ms;
   context.front_lease_ms = from.options.front_lease_ms;
-  context.listener = state;
+  context.is_detached = from.options.detached;
+  context.is_of_head = is_head();
+  context.is_unattended = from.is_unattended;
+  if (!context.is_unattended) context.listener = state;
+  if (context.is_detached) keep_options(context);
   Bundle bundle = value_or_throw(decode_bundle(*context.bundle));
   std::string changed = changed_sources(bundle);
   if (!changed.empty()) {
@@ -506,52 +520,6 @@ std::shared_ptr<detail::RunHandle> LocalEngine::resume_for(const std::string& se
   report_changed_inputs(*state, record);
   ok_or_throw(engine_loop_->resume(std::move(context), task));
   return state;
-}
-
-namespace {
-
-/// "`a`, `b` and 2 more inputs", with paths relative to `directory`.
-std::string names_of(const std::vector<std::string>& paths, const std::string& directory) {
-  constexpr size_t kNamedMax = 3;
-  std::string names;
-  for (size_t i = 0; i < std::min(paths.size(), kNamedMax); i++) {
-    auto path = std::filesystem::path(paths[i]).lexically_relative(directory);
-    bool is_below = !path.empty() && *path.begin() != "..";
-    names += (names.empty() ? "`" : ", `") + (is_below ? path.string() : paths[i]) + "`";
-  }
-  if (paths.size() > kNamedMax)
-    names += fmt::format(" and {} more inputs", paths.size() - kNamedMax);
-  return names;
-}
-
-}  // namespace
-
-void LocalEngine::report_changed_inputs(detail::RunHandle& state, const RunRecord& record) const {
-  Inputs inputs = value_or_throw(inputs_of(engine_loop_->parts().store, record.id));
-  const auto [changed, lost, unkept] =
-      compare_inputs(inputs, engine_loop_->parts().store, engine_loop_->parts().blobs);
-  if (!lost.empty())
-    report(
-        state, "warning",
-        fmt::format(
-            "the state lost its copy of {}, and no file has that content any more: tasks that need "
-            "it fail. `flow resume {} --code new` uses the current content and the current script.",
-            names_of(lost, record.directory), record.id));
-  if (!unkept.empty())
-    report(state, "warning",
-           fmt::format("{} {} from what the run was started with, or can't be read any more. "
-                       "Inputs over 64 MiB are read in place and not copied into the state: tasks "
-                       "that still need the old content fail. `flow resume {} --code new` uses the "
-                       "current content and the current script.",
-                       names_of(unkept, record.directory),
-                       unkept.size() == 1 ? "differs" : "differ", record.id));
-  if (changed.empty()) return;
-  report(state, "warning",
-         fmt::format(
-             "{} {} from what the run was started with; the run continues with the content that it "
-             "read then. `flow resume {} --code new` uses the new content and the current script.",
-             names_of(changed, record.directory), changed.size() == 1 ? "differs" : "differ",
-             record.id));
 }
 
 std::shared_ptr<detail::RunHandle> LocalEngine::serve(const std::string& selector,
@@ -590,7 +558,6 @@ std::shared_ptr<detail::RunHandle> LocalEngine::serve_for(const std::string& sel
                                                           bool rolls_back, const Submission& from) {
   if (auto requested_before = find_request(from)) return requested_before;
   ok_or_throw(check_for_work_elsewhere());
-  auto held = engine_loop_->parts().pins.hold();
   const Store& store = engine_loop_->parts().store;
   const Blobs& blobs = engine_loop_->parts().blobs;
   RunRecord record = value_or_throw(rolls_back ? version_to_restore(store, blobs, selector)
@@ -598,6 +565,8 @@ std::shared_ptr<detail::RunHandle> LocalEngine::serve_for(const std::string& sel
   Submission submission = from;
   std::string& name = submission.options.name;
   if (rolls_back || name.empty()) name = record.name;
+  adopt_serving_version(name, "");
+  auto held = engine_loop_->parts().pins.hold();
   Prepared prepared = value_or_throw(prepare_stored(
       store, blobs, record, submission, rolls_back ? Takeover::at_once : Takeover::by_canary));
   prepared.context.record.id = engine_loop_->parts().stored_runs.new_id();
@@ -612,6 +581,7 @@ std::shared_ptr<detail::RunHandle> LocalEngine::serve_for(const std::string& sel
   auto nested = value_or_throw(nested_.check(*engine_loop_, id, prepared.plan, *from.environment));
   auto state = watch(id);
   prepared.context.listener = state;
+  prepared.context.is_of_head = is_head();
   for (const std::string& warning : warnings) report(*state, "warning", warning);
   ok_or_throw(engine_loop_->submit(std::move(prepared), from.options.jobs));
   return state;

@@ -64,8 +64,9 @@ class LocalEngine final : public EngineService, private RunEngine {
     return error ? error->message : "";
   }
   uint64_t state_bytes() const override { return engine_loop_->parts().store.bytes(); }
-  uint32_t client_runs() const override { return server_->client_runs(); }
-  void wait_for_clients() override { server_->wait_for_clients(); }
+  /// Runs that this engine resumed by itself count too.
+  uint32_t client_runs() const override;
+  void wait_for_clients() override;
 
   std::shared_ptr<detail::RunHandle> run_for(const Submission& submission) override;
   std::shared_ptr<detail::RunHandle> resume_for(const std::string& selector,
@@ -98,6 +99,18 @@ class LocalEngine final : public EngineService, private RunEngine {
   void interrupt_runs(const Error& why) override;
   Status await_workers();
   RunInfo describe_run(const RunId& id, bool tasks);
+  bool is_head() const { return !options_.listen.empty() || options_.slurm.has_value(); }
+  /// Goes on with the detached runs of earlier writers, as EngineOptions::resume_detached says.
+  void resume_left_runs();
+  /// The options of a detached run that its resumption does not give are those it had.
+  void keep_options(RunContext& context) const;
+  /// Resumes the run without a client. An error is kept with the run.
+  void resume_unattended(const RunId& id);
+  /// Goes on with the run that serves the name, if the process that executed it has died, its
+  /// replicas still serve, and it is not `other`.
+  void adopt_serving_version(const std::string& name, const RunId& other);
+  /// The active runs that it resumed so, and that no client follows.
+  std::vector<RunId> unattended_runs() const;
   /// Warns if an input of the run has changed.
   void report_changed_inputs(detail::RunHandle& state, const RunRecord& record) const;
   Submission local_submission(const RunOptions& options) const;

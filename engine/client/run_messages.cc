@@ -115,6 +115,7 @@ void put_service(const ServiceInfo& service, client_protocol::ServiceInfo& to) {
   to.set_replicas_max(service.replicas_max);
   to.set_replicas_wanted(service.replicas_wanted);
   to.set_access_log(service.access_log);
+  to.set_not_resumed(service.not_resumed);
   if (service.traffic) put_traffic(*service.traffic, *to.mutable_traffic());
 }
 
@@ -132,6 +133,7 @@ ServiceInfo get_service(const client_protocol::ServiceInfo& from) {
   service.replicas_max = from.replicas_max();
   service.replicas_wanted = from.replicas_wanted();
   service.access_log = from.access_log();
+  service.not_resumed = from.not_resumed();
   if (from.has_traffic()) service.traffic = get_traffic(from.traffic());
   return service;
 }
@@ -152,6 +154,7 @@ void put_run_info(const RunInfo& info, client_protocol::RunInfo& to) {
   to.set_retried(info.retried);
   for (const ServiceInfo& service : info.services) put_service(service, *to.add_services());
   if (!info.rollover.phase.empty()) put_rollover(info.rollover, *to.mutable_rollover());
+  to.set_not_resumed(info.not_resumed);
 }
 
 Result<RunInfo> get_run_info(const client_protocol::RunInfo& from) {
@@ -175,6 +178,7 @@ Result<RunInfo> get_run_info(const client_protocol::RunInfo& from) {
   info.retried = from.retried();
   for (const auto& service : from.services()) info.services.push_back(get_service(service));
   info.rollover = get_rollover(from.rollover());
+  info.not_resumed = from.not_resumed();
   return info;
 }
 

@@ -129,8 +129,9 @@ void ClientRunSession::on_disconnected(Lock& lock, int64_t reconnect_window_ms) 
   lock.lock();
 }
 
+// The next writer goes on with a detached run.
 void ClientRunSession::leave_to_next_writer() {
-  if (leads_)
+  if (leads_ || is_detached_)
     run_->on_end();
   else
     run_->interrupt(false);

@@ -91,21 +91,25 @@ void add_front_facts(const std::string& state_dir, const AskFront& ask, ServiceI
 
 std::vector<ServiceInfo> active_services(const core::State& state,
                                          const std::vector<RunRecord>& records,
-                                         const std::string& state_dir, const AskFront& ask) {
+                                         const std::string& state_dir, const AskFront& ask,
+                                         const WhyNotResumed& why_not) {
   std::vector<ServiceInfo> services;
   FrontStatuses fronts(ask);
   for (const RunRecord& record : records) {
     auto run = state.runs.find(record.id);
     if (run == state.runs.end() || is_over(record.status)) continue;
     bool was_interrupted = record.status == "interrupted";
+    std::string not_resumed = was_interrupted ? why_not(record.id) : "";
     for (ServiceInfo& service : services_of(run->second, &state)) {
       const front::Status* front =
           fronts.of(folder_of(state_dir, record.name, record.id, service.service));
       const front::VersionStatus* version =
           front == nullptr ? nullptr : version_of(*front, record.id);
       bool is_served = version != nullptr && version->replicas_size() > 0;
-      if (was_interrupted && !is_served) continue;
+      if (was_interrupted && !is_served && not_resumed.empty()) continue;
       service.status = record.status;
+      service.not_resumed = not_resumed;
+      if (was_interrupted) service.url.clear();  // its front has it
       if (was_interrupted) service.replicas.clear();
       if (version != nullptr) add_version(*front, *version, service);
       services.push_back(std::move(service));

@@ -14,11 +14,15 @@ namespace flow {
 /// Asks the front in a folder.
 using AskFront = std::function<Result<front::Status>(const std::string& folder)>;
 
+/// Why a process could not go on with this run; "" for nothing.
+using WhyNotResumed = std::function<std::string(const core::RunId& run)>;
+
 /// The services of the runs in `records`, in their order. A run that was interrupted is listed as
-/// long as a front still has replicas of it: these go on without an engine for a while.
-std::vector<ServiceInfo> active_services(const core::State& state,
-                                         const std::vector<RunRecord>& records,
-                                         const std::string& state_dir, const AskFront& ask);
+/// long as a front still has replicas of it: these go on without an engine for a while; and while
+/// `why_not` says why it was not resumed.
+std::vector<ServiceInfo> active_services(
+    const core::State& state, const std::vector<RunRecord>& records, const std::string& state_dir,
+    const AskFront& ask, const WhyNotResumed& why_not = [](const core::RunId&) { return ""; });
 
 /// Adds what only its front knows to the service of an active run: the processes of its replicas
 /// that have joined, and its access log.

@@ -16,6 +16,7 @@
 #include "engine/query/run_metrics.hpp"
 #include "engine/query/tensorboard.hpp"
 #include "engine/query/upload_result.hpp"
+#include "engine/runs/detached_runs.hpp"
 #include "engine/runs/run_archive.hpp"
 #include "engine/runs/run_info.hpp"
 #include "engine/store/lock.hpp"
@@ -153,6 +154,12 @@ std::vector<RunInfo> Reader::list(bool results) const {
   return out;
 }
 
+std::vector<std::string> Reader::left_runs() const {
+  if (!impl_->store || impl_->had_writer) return {};
+  core::State state = value_or_throw(recover(*impl_->store, *impl_->blobs));
+  return value_or_throw(flow::left_runs(state, *impl_->store, false));
+}
+
 std::vector<ServiceInfo> Reader::services() const {
   if (!impl_->store) return {};
   std::vector<RunRecord> records = value_or_throw(all_records(*impl_->store));
@@ -164,8 +171,9 @@ std::vector<ServiceInfo> Reader::services() const {
     if (run != state.runs.end()) update_record(run->second, record);
     record = impl_->current_record(std::move(record));
   }
-  return active_services(state, records, impl_->dir,
-                         [](const std::string& folder) { return front_status(folder); });
+  return active_services(
+      state, records, impl_->dir, [](const std::string& folder) { return front_status(folder); },
+      [this](const std::string& run) { return why_not_resumed(*impl_->store, run); });
 }
 
 namespace {
@@ -232,6 +240,7 @@ RunInfo Reader::show(const std::string& selector) const {
     info.status = loaded.record.status;
     info.url.clear();  // its services ended with the process
     info.rollover = {};
+    info.not_resumed = why_not_resumed(*impl_->store, info.id);
     for (TaskInfo& task : info.tasks) task.url.clear();
   }
   return info;

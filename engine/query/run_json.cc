@@ -99,6 +99,11 @@ std::string fields_of(const ServiceInfo& service) {
       text_or_null(service.access_log), scaling_json(service), replicas);
 }
 
+/// "" for nothing.
+std::string not_resumed_json(const std::string& why) {
+  return why.empty() ? "" : ",\"not_resumed\":" + quoted(why);
+}
+
 std::string milliseconds(int64_t us) { return fmt::format("{}", static_cast<double>(us) / 1000); }
 
 std::string json_of(const RolloverInfo& rollover) {
@@ -120,8 +125,8 @@ std::string ServiceInfo::json() const {
         traffic->errors, traffic->refused, traffic->requests_per_second,
         milliseconds(traffic->p50_us), milliseconds(traffic->p99_us),
         milliseconds(traffic->queue_us), traffic->queued, traffic->running);
-  return fmt::format(R"({{"name":{},"status":{},{},{}}})", text_or_null(name), quoted(status), load,
-                     fields_of(*this));
+  return fmt::format(R"({{"name":{},"status":{},{},{}{}}})", text_or_null(name), quoted(status),
+                     load, fields_of(*this), not_resumed_json(not_resumed));
 }
 
 std::string RunInfo::json() const {
@@ -132,11 +137,12 @@ std::string RunInfo::json() const {
     served += (i == 0 ? ",\"services\":[{" : ",{") + fields_of(services[i]) + "}";
   if (!services.empty()) served += "]";
   std::string json = fmt::format(
-      R"({{"run":{},"name":{},"pipeline":{},"status":{},"started":{},"finished":{},"params":{},"result":{}{}{},"counts":{},"tasks":[)",
+      R"({{"run":{},"name":{},"pipeline":{},"status":{},"started":{},"finished":{},"params":{},"result":{}{}{}{},"counts":{},"tasks":[)",
       quoted(id), text_or_null(name), quoted(pipeline), quoted(status), time_or_null(started_ms),
       time_or_null(finished_ms), has_params ? to_json(params) : "{}",
       has_result ? to_json(result) : "null", served,
-      rollover.phase.empty() ? "" : ",\"rollover\":" + json_of(rollover), json_of(counts));
+      rollover.phase.empty() ? "" : ",\"rollover\":" + json_of(rollover),
+      not_resumed_json(not_resumed), json_of(counts));
   for (size_t i = 0; i < tasks.size(); i++) {
     if (i > 0) json += ',';
     json += json_of(tasks[i]);

@@ -10,6 +10,7 @@
 #include "engine/base/size_units.hpp"
 #include "engine/core/gangs.hpp"
 #include "engine/process/cgroup.hpp"
+#include "engine/runs/detached_runs.hpp"
 #include "engine/runtime/event_log.hpp"
 
 namespace flow {
@@ -101,12 +102,24 @@ Status EngineLoop::start_threads() {
   return {};
 }
 
+/// The runs whose services the next engine adopts, since nobody has asked them to end.
+std::set<RunId> EngineLoop::runs_left_to_next() const {
+  std::set<RunId> left;
+  for (const auto& [id, run] : parts_->state.runs) {
+    const RunContext* context = parts_->active_runs.find(id);
+    bool is_left = context != nullptr && !run.stopping && is_to_go_on(run);
+    if (is_left && (parts_->options.has_successor || context->is_detached)) left.insert(id);
+  }
+  return left;
+}
+
 void EngineLoop::shut_down() {
   parts_->gpus.stop_watch();  // it posts
   parts_->fronts->quit();
   parts_->inbox.quit();
   if (thread_.joinable()) thread_.join();
   parts_->group_commit.quit();
+  parts_->workers.leave_services(runs_left_to_next());
   parts_->workers.end_own();  // ends every child
 }
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -67,7 +68,8 @@ class EngineLoop {
   /// Waits until all ranks of gangs that have succeeded have reported their ends, and so their last
   /// log lines, but at most this long. Rank 0 may be the first to report.
   void await_rank_ends(std::chrono::milliseconds most);
-  /// Ends the threads and every attempt of this machine. Running runs are interrupted.
+  /// Ends the threads and every attempt of this machine, but services of detached runs and of a
+  /// head, which go on for their lease. Running runs are interrupted.
   void shut_down();
 
   EngineComponents& parts() const { return *parts_; }
@@ -77,6 +79,8 @@ class EngineLoop {
       : parts_(std::make_unique<EngineComponents>(options, std::move(store))) {}
   Status recover_state();
   Status start_threads();
+  /// Without its threads.
+  std::set<RunId> runs_left_to_next() const;
 
   const std::unique_ptr<EngineComponents> parts_;
   std::thread thread_;

@@ -20,6 +20,7 @@ struct EngineLoopOptions {
   ResourceQuantities custom_resources;  // of this machine
   bool leads_cluster = false;           // workers run the tasks for which this machine has no slots
   bool is_closed = false;               // only workers that this process starts can join
+  bool has_successor = false;           // another head will adopt what this one serves
   bool encrypts = false;                // long transfers between ranks of gangs are encrypted
   std::optional<RequestedNodes> requested_nodes;
   uint32_t announced = 0;  // number of workers that will join in all

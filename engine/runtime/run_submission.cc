@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "engine/blobs/folder.hpp"
 #include "engine/core/rollover.hpp"
+#include "engine/runs/detached_runs.hpp"
 #include "engine/runs/run_info.hpp"
 #include "engine/runtime/event_log.hpp"
 #include "engine/store/row_keys.hpp"
@@ -130,6 +132,15 @@ void rename_workers(core::Run& run, const std::vector<core::WorkerState>& old,
   }
 }
 
+/// Keeps with the run whether the next writer goes on with it when this one has died.
+void put_detachment(const RunContext& context, Batch& batch) {
+  std::string key = detached_key(context.record.id);
+  if (!context.is_detached) return batch.erase(Family::kv, std::move(key));
+  DetachedRun row{context.grace_ms, context.serve_for_ms, context.front_lease_ms,
+                  context.is_of_head, ""};
+  batch.put(Family::kv, std::move(key), encode_detached_run(row));
+}
+
 /// The unit of this name, or an error that proposes a similar name.
 Result<core::UnitId> unit_named(const core::Run& run, const std::string& task) {
   std::vector<std::string> names;
@@ -176,6 +187,7 @@ Status RunSubmission::add(Prepared prepared, int32_t jobs, bool replaces) {
     if (!problem.empty()) return;
     auto old = state.runs.find(id);
     if (old != state.runs.end()) {
+      if (context.is_unattended) event.user = old->second.user;
       auto old_signals = old->second.signals;
       bool is_dropped =
           replaces && recorder_.record_if_admitted(core::RunDeleted{id}, recorder_.turn_time());
@@ -188,6 +200,7 @@ Status RunSubmission::add(Prepared prepared, int32_t jobs, bool replaces) {
       (void)take_archived_signals();
     }
     if (replaces) stored_runs_.erase(id, batch);
+    if (replaces || context.is_detached) put_detachment(context, batch);
     const Digest plan = context.record.plan_digest, bundle = context.record.bundle_digest;
     std::string bundle_bytes = *context.bundle, request = context.request;
     active_runs_.put(id, std::move(context));
@@ -281,6 +294,23 @@ core::RetryRequested RunSubmission::retry_of(const core::RunId& id, const Loaded
   return event;
 }
 
+// The run goes on as it is, with the options and for the listener of this request. It learns what
+// the run and its services are now.
+void RunSubmission::attend(RunContext context, const core::Run& run, Batch& batch) {
+  const core::RunId id = run.id;
+  if (!context.request.empty()) batch.put(Family::kv, request_key(context.request), id);
+  if (context.environment) hide_secrets(*run.plan, *context.environment);
+  put_detachment(context, batch);
+  active_runs_.put(id, std::move(context));
+  std::set<core::UnitId> up;  // of replicas their set
+  for (core::UnitId service : run.services)
+    if (core::is_up(run.units[service])) up.insert(run.unit_of(run.units[service].node));
+  std::vector<core::Command> news;
+  for (core::UnitId service : up) news.push_back(core::UnitChanged{id, service});
+  news.push_back(core::RunChanged{id});
+  recorder_.add_commands(std::move(news));
+}
+
 // An archived run returns to the state first. The snapshot of this turn makes that durable,
 // together with the request: a run whose resume is rejected stays in its archive.
 Result<RunSubmission::Loaded> RunSubmission::load(RunContext context, const std::string& task,
@@ -302,6 +332,12 @@ Result<RunSubmission::Loaded> RunSubmission::load(RunContext context, const std:
     bool at_rest = core::is_final(run.status) || run.status == core::RunStatus::interrupted;
     // Workers may still run attempts of an engine that died. The run waits until it is resumed.
     bool is_abandoned = run.stopping && !active_runs_.contains(id);
+    const RunContext* active = active_runs_.find(id);
+    if (!at_rest && active != nullptr && active->is_unattended && task.empty()) {
+      result->is_admitted = true;
+      attend(std::move(context), run, batch);
+      return {};
+    }
     if (!at_rest && !is_abandoned) return user_error(already_active(run));
     if (!task.empty()) {
       auto unit = unit_named(run, task);
@@ -344,6 +380,7 @@ Result<RunSubmission::Loaded> RunSubmission::load(RunContext context, const std:
     if (!is_whole) context.listener = nullptr;
     std::string request = context.request;
     if (context.environment) hide_secrets(*state.runs.at(id).plan, *context.environment);
+    put_detachment(context, batch);
     active_runs_.put(id, std::move(context));
     if (!result->is_admitted) return {};
     if (!request.empty()) batch.put(Family::kv, request_key(request), id);

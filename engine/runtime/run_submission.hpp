@@ -54,6 +54,8 @@ class RunSubmission {
   static core::RetryRequested retry_of(const core::RunId& id, const Loaded& loaded);
   Result<Loaded> load(RunContext context, const std::string& task,
                       std::optional<core::State> archived, bool has_waited);
+  /// Gives the unattended run, which is active, to the request with this context. In a turn.
+  void attend(RunContext context, const core::Run& run, Batch& batch);
 
   Inbox& inbox_;
   Recorder& recorder_;

@@ -39,6 +39,7 @@ void StoredRuns::archive(const core::RunId& run, Batch& batch) {
   auto archived = archive_run(state_, found->second, blobs_);
   if (!archived.ok()) return stop_.set(archived.error());
   batch.put(Family::kv, archive_key(run), std::move(*archived));
+  batch.erase(Family::kv, detached_key(run));
 }
 
 Result<std::optional<core::State>> StoredRuns::find_archived(const core::RunId& run) const {

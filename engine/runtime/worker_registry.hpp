@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,11 @@ class WorkerRegistry {
   /// Call it before any other method. Not thread-safe.
   void set_own(std::unique_ptr<Worker> own) { own_ = std::move(own); }
   bool has_own() const { return own_ != nullptr; }
-  /// Ends every child of this process.
+  /// See Worker.
+  void leave_services(std::set<core::RunId> runs) {
+    if (own_) own_->leave_services(std::move(runs));
+  }
+  /// Ends every child of this process, but those that are left.
   void end_own() { own_.reset(); }
 
   void attach(const std::string& name, std::shared_ptr<WorkerConnection> connection,

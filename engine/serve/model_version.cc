@@ -262,8 +262,7 @@ std::string ModelVersion::stop_text(const PendingRequest& pending) const {
   if (scheduler_.is_closed()) why = kServiceStops;
   return fmt::format(
       "the replica of `{}` that ran the request was stopped at the end of the `--grace` of its "
-      "run, "
-      "and the request is not run again, because {}",
+      "run, and the request is not run again, because {}",
       options().name, why);
 }
 

@@ -83,6 +83,8 @@ std::string inputs_key(const std::string& run) { return joined({"inputs", run, "
 
 std::string served_key(const std::string& run) { return joined({"served", run, ""}); }
 
+std::string detached_key(const std::string& run) { return joined({"detached", run, ""}); }
+
 std::string param_digest_key(const std::string& path) { return joined({"file", path}); }
 
 std::string remote_copy_key(std::string_view url) { return joined({"url", sha256(url).hex()}); }
@@ -134,7 +136,7 @@ std::optional<std::string> run_of_key(Family family, std::string_view key) {
   if (family != Family::kv || first == std::string_view::npos) return std::nullopt;
   std::string_view kind = key.substr(0, first);
   bool is_of_run = kind == "folded" || kind == "step" || kind == "checkpoint" || kind == "inputs" ||
-                   kind == "warning" || kind == "served";
+                   kind == "warning" || kind == "served" || kind == "detached";
   if (!is_of_run) return std::nullopt;
   return part(key.substr(first + 1));
 }

@@ -33,8 +33,10 @@ launcher_key();  // kv: which nodes are requested and where, in words; "" if non
 std::string leader_key();
 /// meta: how far the state's clock was ahead of the wall clock at the last write.
 constexpr const char* kClockKey = "clock";
-std::string inputs_key(const std::string& run);         // kv: where the run's inputs were read
-std::string served_key(const std::string& run);         // kv: exists if the run has served
+std::string inputs_key(const std::string& run);  // kv: where the run's inputs were read
+std::string served_key(const std::string& run);  // kv: exists if the run has served
+/// kv: exists if the run goes on without the process that started it; detached_runs.hpp.
+std::string detached_key(const std::string& run);
 std::string param_digest_key(const std::string& path);  // kv: a file's digest by its fingerprint
 std::string remote_copy_key(std::string_view url);      // kv: the newest copy of a URL's content
 

@@ -469,6 +469,7 @@ Result<Prepared> prepare(const SubmissionContext& context, const Submission& sub
   prepared.context.publishes_logs = submission.options.logs;
   prepared.context.serve_for_ms = submission.options.serve_for_ms;
   prepared.context.front_lease_ms = submission.options.front_lease_ms;
+  prepared.context.is_detached = submission.options.detached;
   prepared.plan = std::make_shared<const Plan>(std::move(*plan));
   return prepared;
 }

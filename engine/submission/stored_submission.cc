@@ -56,6 +56,7 @@ Result<Prepared> prepare_stored(const Store& store, const Blobs& blobs, const Ru
   prepared.context.publishes_logs = submission.options.logs;
   prepared.context.serve_for_ms = submission.options.serve_for_ms;
   prepared.context.front_lease_ms = submission.options.front_lease_ms;
+  prepared.context.is_detached = submission.options.detached;
   prepared.plan = std::make_shared<const Plan>(std::move(*plan));
   prepared.plan_bytes = std::move(*plan_bytes);
   prepared.inputs = std::move(*inputs).value_or("");

@@ -31,6 +31,9 @@ struct RunContext {
   int64_t front_lease_ms = RunOptions().front_lease_ms;
   bool publishes_logs = false;  // the listener gets what tasks write
   std::string user;             // as Submission's
+  bool is_detached = false;     // the next writer goes on with it when this one has died,
+  bool is_of_head = false;      // if that is a head
+  bool is_unattended = false;   // it was resumed by the engine itself, and has no listener
   std::shared_ptr<RunListener> listener;
 };
 
@@ -64,7 +67,8 @@ struct Submission {
   std::shared_ptr<const Inputs> resumed_inputs;
   /// The graph, if a client on another machine built it.
   std::shared_ptr<const PrebuiltGraph> built;
-  std::string user{};  // who submits it: a name of the operating system; "" if unknown
+  std::string user{};          // who submits it: a name of the operating system; "" if unknown
+  bool is_unattended = false;  // the engine itself resumes the run: nobody follows it
 };
 
 struct Prepared {

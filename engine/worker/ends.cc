@@ -113,7 +113,29 @@ void LocalWorker::kill_slot(Slot& slot) {
   slot.out.clear();
 }
 
+void LocalWorker::leave_services(std::set<core::RunId> runs) {
+  std::lock_guard lock(mutex_);
+  left_ = std::move(runs);
+}
+
+bool LocalWorker::is_left(const Slot& slot) const {
+  if (slot.queue.empty() || slot.ending_since_us > 0 || slot.is_gone) return false;
+  const AssignedAttempt& front = slot.queue.front();
+  bool is_meant = front.order.kind == TaskKind::service && left_.contains(front.order.id.run) &&
+                  !front.stopped && front.kill_at_us == 0;
+  // An executor that does not serve yet has no record, and ends with its engine.
+  return is_meant &&
+         ::access(replica_record_path(options_.state_dir, slot.process.pid).c_str(), F_OK) == 0;
+}
+
 void LocalWorker::end_all() {
+  std::erase_if(slots_, [this](const Slot& slot) {
+    if (!is_left(slot)) return false;
+    // To the executor it is as if this engine had died.
+    for (int descriptor : {slot.process.wire, slot.process.errors, slot.process.pidfd})
+      ::close(descriptor);
+    return true;
+  });
   for (Slot& slot : slots_) kill_slot(slot);
   int64_t deadline = monotonic_us() + kEndGraceUs;
   for (Slot& slot : slots_) {

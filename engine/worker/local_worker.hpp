@@ -42,6 +42,7 @@ class LocalWorker final : public Worker {
   void drain(int64_t grace_ms) override;
   void ack_saved(const core::AttemptId& id, const std::string& name, bool ok) override;
   void ack_logs(size_t cost) override;
+  void leave_services(std::set<core::RunId> runs) override;
   void forget(const core::RunId& run) override;
   void open_fronts(FrontGate gate) override;
   void hold_fronts(std::vector<HeldFront> fronts) override;
@@ -125,6 +126,8 @@ class LocalWorker final : public Worker {
   /// Kills the attempt's program. The executor sees its connection closed, kills the program's
   /// descendants and ends.
   void kill_slot(Slot& slot);
+  /// Whether the executor serves one of the runs that are left to the next engine.
+  bool is_left(const Slot& slot) const;
   void end_all();
   /// Reaps the executor and kills what it left behind. Returns the wait status.
   /// `used` may be null; it stays as it is for an executor that is not a child.
@@ -213,6 +216,7 @@ class LocalWorker final : public Worker {
   std::deque<PendingOrder> pending_;     // bounded by the head's assignments
   std::list<Slot> slots_;                // removed in bury()
   std::vector<ReplicaRecord> replicas_;  // not adopted yet
+  std::set<core::RunId> left_;           // their services go on without this engine
   std::list<Front> fronts_;
   std::optional<FrontGate> gate_;
   std::vector<std::pair<std::string, uint16_t>> found_ports_;  // of fronts, to be reported

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -185,6 +186,8 @@ class Worker {
   virtual void set_front_port(const std::string&, uint16_t) {}
   /// Acknowledges logs and metrics of this cost.
   virtual void ack_logs(size_t cost) = 0;
+  /// The destructor leaves the processes that serve these runs to the next engine, for their lease.
+  virtual void leave_services(std::set<core::RunId>) {}
 };
 
 /// A connected worker on another machine. Its reports are numbered from 1, continuously over all

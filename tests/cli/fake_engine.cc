@@ -419,6 +419,7 @@ std::vector<RunInfo> Reader::list(bool) const {
   }
   return runs;
 }
+std::vector<std::string> Reader::left_runs() const { return {}; }
 std::vector<ServiceInfo> Reader::services() const {
   if (impl_->dir == "empty") return {};
   ServiceInfo next = digits_service();

@@ -109,6 +109,23 @@ class Gates(rollover.RolloverPlace):
         self.ends_well()
         self.open("gate")
 
+    def test_a_command_that_detaches_waits_for_the_decision(self):
+        _, port = self.begin()
+        refused = self.deploy_gated(2, "return false", words=("--detach",))
+        self.until("the gate runs", self.gates)
+        self.open("open")
+        self.exits(1, self.end(refused), "the canary at 20% failed: its gate `scale/check` returned false")
+        os.remove(self.path("open"))
+        passed = self.deploy_gated(3, words=("--detach",))
+        self.until("the gate runs again", lambda: len(self.gates()) == 2)
+        self.open("open")
+        self.exits(0, self.end(passed), "scale serves at http://127.0.0.1:%d" % port)
+        self.assertEqual([run["status"] for run in self.versions()], ["succeeded", "failed", "serving"])
+        self.until_answers(3, port)
+        self.ends_well()
+        self.good("stop", "prod")
+        self.open("gate")
+
     def test_a_version_whose_gate_runs_can_be_cancelled(self):
         _, port = self.begin()
         self.deploy_gated(2, words=("--grace", "1s"))

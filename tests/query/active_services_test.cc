@@ -153,3 +153,16 @@ TEST_CASE("a service of an interrupted run is listed while its replicas still se
   CHECK(services[0].replicas[0].pid == 41);
   CHECK(active_services(state, {record_with("prod", "succeeded")}, "/s", with_front("r1")).empty());
 }
+
+TEST_CASE("a service of a run that could not be resumed is listed with the reason") {
+  core::State state = serving_state("prod", "http://127.0.0.1:8080");
+  auto why = [](const core::RunId& run) { return run == "r1" ? "it \"lacks\" a key" : ""; };
+  auto services = active_services(state, {record_with("prod", "interrupted")}, "/s", no_front, why);
+  REQUIRE(services.size() == 1);
+  CHECK(services[0].not_resumed == "it \"lacks\" a key");
+  CHECK(services[0].url.empty());
+  CHECK(services[0].json().ends_with(R"(,"not_resumed":"it \"lacks\" a key"})"));
+  services = active_services(state, {record_with("prod", "serving")}, "/s", no_front, why);
+  REQUIRE(services.size() == 1);
+  CHECK(services[0].not_resumed.empty());
+}

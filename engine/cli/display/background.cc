@@ -112,6 +112,7 @@ std::string& background_log() {
 
 std::optional<int> run_in_background(const VerbContext& context, const RunArguments& arguments,
                                      std::unique_ptr<Interrupts>& interrupts, RunOptions& options) {
+  if (is_background()) options.detached = true;  // if another process writes the state
   if (!arguments.detach || is_background()) return std::nullopt;
   if (has_head(context)) {
     if (!arguments.out.empty())
@@ -126,6 +127,36 @@ std::optional<int> run_in_background(const VerbContext& context, const RunArgume
   set_exit_code(kInterrupted);
   DetachedProgram program(own_program(), context.words);
   return follow(program, context);
+}
+
+void keep_left_runs(const VerbContext& context, const RunArguments& arguments) {
+  if (is_background() || !context.head.empty() || !arguments.on.empty()) return;
+  EngineOptions state = context.engine();
+  std::error_code failed;
+  // Neither means that no run has been left by the process that executed it.
+  std::string directory = state_directory(state);
+  bool may_have_some = std::filesystem::exists(directory + "/detached.log", failed) ||
+                       std::filesystem::exists(directory + "/fronts", failed);
+  if (!may_have_some) return;
+  std::vector<std::string> left = Reader(state).left_runs();
+  if (left.empty()) return;
+  std::vector<std::string> words = {"resume", left.front(), "--detach", "--state", directory};
+  auto add = [&](const char* option, const std::string& value) {
+    words.insert(words.end(), {option, value});
+  };
+  if (arguments.jobs > 0) add("--jobs", std::to_string(arguments.jobs));
+  if (arguments.workers > 0) add("--workers", std::to_string(arguments.workers));
+  if (arguments.encrypt) words.emplace_back("--encrypt");
+  if (!arguments.lost_after.empty()) add("--lost-after", arguments.lost_after);
+  for (const std::string& resource : arguments.resources) add("--resource", resource);
+  DetachedProgram program(own_program(), words);
+  // It has resumed the others too when it reports its own run.
+  while (std::optional<DetachedReport> report = program.next()) {
+    if (report->type == "warning") print_warning(report->text);
+    if (report->type == "error")
+      print_warning("the run " + left.front() + " is not resumed: " + report->text);
+    if (report->type == "started" || report->type == "ended") return;
+  }
 }
 
 void print_left(const VerbContext& context, const RunInfo& run) {
@@ -180,6 +211,8 @@ void report_end(int exit_code) {
 
 bool is_ready(const RunInfo& run) {
   if (run.finished_ms != 0) return false;
+  const std::string& rollover = run.rollover.phase;
+  if (!rollover.empty() && rollover != "done") return false;  // a gate of its canary may be at work
   auto listens = [](const ServiceInfo& service) { return !service.url.empty(); };
   if (!std::ranges::all_of(run.services, listens)) return false;
   if (run.services.empty() || run.status == "serving") return true;

@@ -17,6 +17,10 @@ namespace flow::cli {
 /// run's state, that is with --detach too, and sets options.detached.
 std::optional<int> run_in_background(const VerbContext& context, const RunArguments& arguments,
                                      std::unique_ptr<Interrupts>& interrupts, RunOptions& options);
+/// Starts a process in the background that goes on with the detached runs of the state, if no
+/// process executes them any more, and blocks until it has resumed them. This process is then its
+/// client, and may end before them.
+void keep_left_runs(const VerbContext& context, const RunArguments& arguments);
 /// Prints where a run that a head keeps is served.
 void print_left(const VerbContext& context, const RunInfo& run);
 

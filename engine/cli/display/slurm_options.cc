@@ -78,6 +78,7 @@ void add_slurm_options(CLI::App* verb, RunArguments& arguments) {
 EngineOptions engine_options(const VerbContext& context, const RunArguments& arguments) {
   EngineOptions options = context.engine(arguments.jobs, arguments.workers);
   options.resources = resources_of(arguments.resources);
+  options.resume_detached = true;
   if (!context.head.empty() && !options.resources.empty())
     fail("--resource describes this machine, and the run is for the head at " + context.head +
          ", whose workers set their own: give one of them.");

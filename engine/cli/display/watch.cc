@@ -236,12 +236,13 @@ void Interrupts::stop() {
 
 int watch(Engine& engine, Run run, const VerbContext& context, const WatchOptions& options,
           Interrupts& interrupts) {
+  const bool leaves = options.leaves && !is_background();
   RunInfo first = run.summary();
   std::string title = (first.name.empty() ? first.pipeline : first.name) + "  " + first.id;
-  ScreenStyle style = context.quiet || options.leaves ? ScreenStyle::silent
-                      : context.json                  ? ScreenStyle::json
-                      : is_terminal()                 ? ScreenStyle::live
-                                                      : ScreenStyle::plain;
+  ScreenStyle style = context.quiet || leaves ? ScreenStyle::silent
+                      : context.json          ? ScreenStyle::json
+                      : is_terminal()         ? ScreenStyle::live
+                                              : ScreenStyle::plain;
   bool talks = style == ScreenStyle::plain || style == ScreenStyle::live;
   if (style == ScreenStyle::live && !has_unicode_locale()) use_ascii();
   bool shown = false;  // whether the result was shown
@@ -251,7 +252,7 @@ int watch(Engine& engine, Run run, const VerbContext& context, const WatchOption
   auto screen = std::make_shared<Screen>(run, style, title);
   interrupts.attach(run, options.grace_ms,
                     [screen](const std::string& line) { screen->note(line); });
-  bool is_waited_for = options.leaves || is_background();
+  bool is_waited_for = leaves || is_background();
   auto becomes_ready = [&](const RunInfo& now) {
     bool is_now = is_waited_for && is_ready(now);
     if (is_now) report_services(now);
@@ -259,7 +260,7 @@ int watch(Engine& engine, Run run, const VerbContext& context, const WatchOption
     return is_now;
   };
   report_start(first);
-  bool is_left = becomes_ready(first) && options.leaves;
+  bool is_left = becomes_ready(first) && leaves;
   while (std::optional<Event> event = is_left ? std::nullopt : run.next_event()) {
     bool is_runs = event->type == "run";
     // Before it is shown, because a user who sees that it serves may end it.
@@ -272,7 +273,7 @@ int watch(Engine& engine, Run run, const VerbContext& context, const WatchOption
     }
     if (!is_runs) interrupts.set_serving(screen->serving());
     bool may_be_ready = is_waited_for && (is_runs || event->type == "serving");
-    is_left = may_be_ready && becomes_ready(run.summary()) && options.leaves;
+    is_left = may_be_ready && becomes_ready(run.summary()) && leaves;
   }
   screen->close();
   if (is_left) {

@@ -92,6 +92,7 @@ int lead(const VerbContext& context, const HeadArguments& arguments) {
   options.secret_file = arguments.secret_file;
   options.encrypt = arguments.encrypt;
   options.lost_after_ms = lost_after_of(arguments.lost_after);
+  options.resume_detached = true;
   Engine engine(options);
   if (!engine.is_writer()) {
     fail_environment("the state `" + state_directory(options) +

@@ -111,6 +111,7 @@ void add_plan(CLI::App& app, VerbContext& context) {
       RunOptions options = run_options(*arguments);
       options.config = context.config;
       EngineOptions engine = engine_options(context, *arguments);
+      engine.resume_detached = false;  // nothing runs
       std::string script = script_path(*file, options);
       if (*explains) return explain(context, script, engine, options);
       PlanInfo plan = context.head.empty() ? Reader(engine).plan(script, options)

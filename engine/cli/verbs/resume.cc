@@ -34,6 +34,8 @@ void add_resume(CLI::App& app, VerbContext& context) {
         return int{kDone};
       }
       if (auto left = run_in_background(context, *arguments, interrupts, options)) return *left;
+      requested.resume_except = before.id;
+      if (code->empty()) keep_left_runs(context, *arguments);
       Engine engine(requested);
       enter_background(context);
       Run run = engine.resume(before.id, options, *code == "new");
@@ -59,7 +61,9 @@ void add_retry(CLI::App& app, VerbContext& context) {
       RunInfo before = find_run(context, *selector);
       configure_again(context, *arguments, before, false);
       RunOptions options = run_options(*arguments);
-      Engine engine(engine_options(context, *arguments));
+      EngineOptions requested = engine_options(context, *arguments);
+      requested.resume_except = before.id;
+      Engine engine(requested);
       Run run = engine.retry(before.id, *task, options);
       return watch(engine, run, context, {options.grace_ms, "", arguments->strict, false},
                    interrupts);

@@ -41,6 +41,7 @@ void add_run(CLI::App& app, VerbContext& context) {
       EngineOptions requested = engine_options(context, *arguments);
       std::string script = script_path(*file, options);
       if (!arguments->out.empty()) check_target(arguments->out);
+      keep_left_runs(context, *arguments);
       Engine engine(requested);
       enter_background(context);
       Run run = engine.run(script, {}, options);

@@ -20,7 +20,9 @@ int serve(VerbContext& context, RunArguments& arguments, const StartRun& start) 
   configure_verb(context, arguments.workers == 0 && arguments.on.empty());
   RunOptions options = run_options(arguments);
   if (auto code = run_in_background(context, arguments, interrupts, options)) return *code;
-  Engine engine(engine_options(context, arguments));
+  EngineOptions requested = engine_options(context, arguments);
+  keep_left_runs(context, arguments);
+  Engine engine(requested);
   enter_background(context);
   Run run = start(engine, options);
   WatchOptions watched{options.grace_ms, "", arguments.strict, options.detached};
@@ -112,6 +114,8 @@ int list_services(const VerbContext& context) {
     for (size_t n = 0; n < services[i].replicas.size() && std::getline(replica_lines, line); n++)
       print_line(line);
     if (!services[i].access_log.empty()) print_line("    access log " + services[i].access_log);
+    if (!services[i].not_resumed.empty())
+      print_line("    its run is not resumed: " + services[i].not_resumed);
   }
   return kDone;
 }

@@ -112,6 +112,7 @@ void print_run(const RunInfo& run, bool json, bool with_usage) {
     if (!service.access_log.empty()) head.push_back({"access log", service.access_log});
   }
   if (!run.rollover.phase.empty()) head.push_back({"rollover", rollover_text(run.rollover)});
+  if (!run.not_resumed.empty()) head.push_back({"not resumed", first_line(run.not_resumed)});
   if (!run.script.empty()) head.push_back({"script", run.script});
   if (run.params.kind() == Value::Kind::table && !run.params.as_table().fields.empty())
     head.push_back({"params", to_json(run.params)});

@@ -121,6 +121,11 @@ struct EngineOptions {
   /// Path of a flow.toml file whose task options apply to the runs that have no `config` of their
   /// own, with the tables of `profile`. Its other tables have no effect here. "": none.
   std::string config{}, profile{};
+  /// If this engine becomes the writer, it goes on with the detached runs of the writers before it
+  /// that nobody executes any more: see RunOptions::detached. `resume_except` is the id of a run
+  /// that the caller resumes itself.
+  bool resume_detached = false;
+  std::string resume_except{};
 };
 
 struct RunOptions {
@@ -135,8 +140,9 @@ struct RunOptions {
   /// How long services go on after the process that writes the state was killed. A process that
   /// resumes the run within this time takes them over as they are.
   int64_t front_lease_ms = 60'000;
-  /// The run continues when its client ends or disconnects. Without effect on a run that this
-  /// process executes itself: see <flow/detached.hpp>.
+  /// The run continues when its client ends or disconnects. When the process that executes it has
+  /// died, the next writer with EngineOptions::resume_detached resumes it. For a process in the
+  /// background that executes it see <flow/detached.hpp>.
   bool detached = false;
   std::vector<std::pair<std::string, std::string>>
       text_params{};          ///< as `--param k=v`; checked against the pipeline's parameters
@@ -258,6 +264,7 @@ struct ServiceInfo {
   uint32_t replicas_wanted = 1;                 ///< now
   std::string access_log;                       ///< absolute path of the file; "": there is none
   std::optional<ServiceTraffic> traffic;        ///< nothing: no front was asked, or none answered
+  std::string not_resumed;                      ///< as RunInfo::not_resumed
   std::string json() const;                     ///< one line
 };
 /// The takeover of a name's traffic by a run: see "Services" in docs/reference-lua.md.
@@ -279,7 +286,10 @@ struct RunInfo {
   std::string url;                    ///< of the first running service; else ""
   std::vector<ServiceInfo> services;  ///< of an active run, without their traffic
   RolloverInfo rollover;              ///< of a run whose name another run served or serves
-  std::string json() const;           ///< the object described in docs/reference-cli.md
+  /// Why a process that writes the state could not go on with this detached run; "": it could, or
+  /// has not tried.
+  std::string not_resumed;
+  std::string json() const;  ///< the object described in docs/reference-cli.md
 };
 
 /// The interface that a native task gets.
@@ -417,6 +427,9 @@ class Reader {
   ~Reader();
   const std::string& state_dir() const;
   std::vector<RunInfo> list(bool results = false) const;  ///< oldest first, without tasks
+  /// Ids of the detached runs that no process executes, because the one that did has died; oldest
+  /// first. Empty while a process writes the state.
+  std::vector<std::string> left_runs() const;
   /// `selector`: an id, a unique prefix, a name, "last" or "". Throws Failed (user) for an unknown
   /// one.
   RunInfo show(const std::string& selector) const;

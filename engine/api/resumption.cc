@@ -1,0 +1,190 @@
+// Runs that are resumed: those that the engine goes on with by itself, and what has changed since a
+// run was started.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "engine/api/local_engine.hpp"
+#include "engine/base/clock.hpp"
+#include "engine/base/log.hpp"
+#include "engine/protocol/front_client.hpp"
+#include "engine/runs/detached_runs.hpp"
+#include "engine/runs/front_folder.hpp"
+#include "engine/store/row_keys.hpp"
+#include "engine/submission/run_inputs.hpp"
+
+namespace flow {
+
+namespace {
+
+void add_warning(detail::RunHandle& state, std::string text) {
+  Event event;
+  event.type = "warning";
+  event.run = state.id;
+  event.text = std::move(text);
+  event.at_ms = now_ms();
+  state.on_event(std::move(event));
+}
+
+/// What a run without a listener would have been told, and says in the log instead.
+void log_events(detail::RunHandle& state) {
+  std::lock_guard lock(state.mutex);
+  for (const Event& event : state.events)
+    if (event.type == "warning")
+      log::warning("run resumed with a warning", {.run = state.id, .detail = event.text});
+}
+
+}  // namespace
+
+// ---- without a request
+
+// The oldest first: a version that serves a name before the one that is to take it over.
+void LocalEngine::resume_left_runs() {
+  // Elsewhere, the workers that run their attempts wait for another head.
+  if (!options_.resume_detached || !busy_elsewhere_.empty()) return;
+  const Store& store = engine_loop_->parts().store;
+  Result<std::vector<RunId>> left = std::vector<RunId>();
+  engine_loop_->inspect(
+      [&](const core::State& state, InputResolver&) { left = left_runs(state, store, is_head()); });
+  for (const RunId& id : value_or_throw(std::move(left)))
+    if (id != options_.resume_except) resume_unattended(id);
+}
+
+void LocalEngine::keep_options(RunContext& context) const {
+  auto before = find_detached_run(engine_loop_->parts().store, context.record.id);
+  if (!before.ok() || !*before) return;
+  const RunOptions unset;
+  if (context.grace_ms == unset.grace_ms) context.grace_ms = (*before)->grace_ms;
+  if (context.serve_for_ms == unset.serve_for_ms) context.serve_for_ms = (*before)->serve_for_ms;
+  if (context.front_lease_ms == unset.front_lease_ms)
+    context.front_lease_ms = (*before)->front_lease_ms;
+}
+
+void LocalEngine::resume_unattended(const RunId& id) {
+  RunOptions options;
+  options.detached = true;
+  try {
+    Submission submission = local_submission(options);
+    submission.is_unattended = true;
+    log_events(*resume_for(id, "", Resumption::resume, submission));
+  } catch (const Failed& failed) {
+    const std::string& why = failed.error.message;
+    auto row = find_detached_run(engine_loop_->parts().store, id);
+    if (row.ok() && *row) {
+      (*row)->problem = why;
+      engine_loop_->put_metadata(detached_key(id), encode_detached_run(**row));
+    }
+    log::warning("run not resumed", {.run = id, .detail = why});
+    std::fprintf(stderr,
+                 "flow: the run %s is not resumed: %s\n`flow resume %s --detach` resumes it when "
+                 "that is solved, `flow cancel %s` ends it for good\n",
+                 id.c_str(), why.c_str(), id.c_str(), id.c_str());
+  }
+}
+
+// Otherwise a new version would find no other one at work, and would have no canary.
+void LocalEngine::adopt_serving_version(const std::string& name, const RunId& other) {
+  if (name.empty() || !options_.resume_detached) return;
+  EngineComponents& parts = engine_loop_->parts();
+  std::optional<RunId> left;
+  std::vector<std::string> folders;
+  engine_loop_->inspect([&](const core::State& state, InputResolver&) {
+    for (const auto& [id, run] : state.runs) {
+      bool serves = run.name == name && id != other && is_to_go_on(run) && run.stopping &&
+                    run.rollover.phase == core::RolloverPhase::done;
+      if (!serves || parts.active_runs.contains(id)) continue;
+      left = id;
+      for (core::UnitId service : run.services)
+        folders.push_back(front_folder(parts.options.state_dir, run, service));
+    }
+  });
+  if (!left) return;
+  bool is_served = std::ranges::any_of(folders, [&](const std::string& folder) {
+    auto status = front_status(folder);
+    return status.ok() && std::ranges::any_of(status->versions(), [&](const auto& version) {
+             return version.version() == *left && version.replicas_size() > 0;
+           });
+  });
+  if (is_served) resume_unattended(*left);
+}
+
+std::vector<RunId> LocalEngine::unattended_runs() const {
+  std::vector<RunId> runs;
+  engine_loop_->inspect([&](const core::State& state, InputResolver&) {
+    ActiveRuns& active = engine_loop_->parts().active_runs;
+    for (const auto& [id, run] : state.runs) {
+      const RunContext* context = active.find(id);
+      if (context != nullptr && context->is_unattended && !active.is_at_rest(id))
+        runs.push_back(id);
+    }
+  });
+  return runs;
+}
+
+uint32_t LocalEngine::client_runs() const {
+  return server_->client_runs() + static_cast<uint32_t>(unattended_runs().size());
+}
+
+void LocalEngine::wait_for_clients() {
+  server_->wait_for_clients();
+  for (auto runs = unattended_runs(); !runs.empty(); runs = unattended_runs()) {
+    if (!engine_loop_->watch_rest(runs.front())->wait()) return;  // the engine has stopped
+    server_->wait_for_clients();
+  }
+}
+
+// ---- what has changed
+
+namespace {
+
+/// "`a`, `b` and 2 more inputs", with paths relative to `directory`.
+std::string names_of(const std::vector<std::string>& paths, const std::string& directory) {
+  constexpr size_t kNamedMax = 3;
+  std::string names;
+  for (size_t i = 0; i < std::min(paths.size(), kNamedMax); i++) {
+    auto path = std::filesystem::path(paths[i]).lexically_relative(directory);
+    bool is_below = !path.empty() && *path.begin() != "..";
+    names += (names.empty() ? "`" : ", `") + (is_below ? path.string() : paths[i]) + "`";
+  }
+  if (paths.size() > kNamedMax)
+    names += fmt::format(" and {} more inputs", paths.size() - kNamedMax);
+  return names;
+}
+
+}  // namespace
+
+void LocalEngine::report_changed_inputs(detail::RunHandle& state, const RunRecord& record) const {
+  Inputs inputs = value_or_throw(inputs_of(engine_loop_->parts().store, record.id));
+  const auto [changed, lost, unkept] =
+      compare_inputs(inputs, engine_loop_->parts().store, engine_loop_->parts().blobs);
+  if (!lost.empty())
+    add_warning(
+        state,
+        fmt::format(
+            "the state lost its copy of {}, and no file has that content any more: tasks that need "
+            "it fail. `flow resume {} --code new` uses the current content and the current script.",
+            names_of(lost, record.directory), record.id));
+  if (!unkept.empty())
+    add_warning(
+        state,
+        fmt::format("{} {} from what the run was started with, or can't be read any more. "
+                    "Inputs over 64 MiB are read in place and not copied into the state: tasks "
+                    "that still need the old content fail. `flow resume {} --code new` uses the "
+                    "current content and the current script.",
+                    names_of(unkept, record.directory), unkept.size() == 1 ? "differs" : "differ",
+                    record.id));
+  if (changed.empty()) return;
+  add_warning(
+      state,
+      fmt::format(
+          "{} {} from what the run was started with; the run continues with the content that it "
+          "read then. `flow resume {} --code new` uses the new content and the current script.",
+          names_of(changed, record.directory), changed.size() == 1 ? "differs" : "differ",
+          record.id));
+}
+
+}  // namespace flow

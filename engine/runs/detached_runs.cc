@@ -1,0 +1,70 @@
+#include "engine/runs/detached_runs.hpp"
+
+#include <utility>
+
+#include "engine/store/row_keys.hpp"
+
+namespace flow {
+
+namespace {
+
+void read_number(const Value& row, const char* name, int64_t& to) {
+  const Value* found = row.find(std::string_view(name));
+  if (found != nullptr && found->kind() == Value::Kind::integer) to = found->as_integer();
+}
+
+}  // namespace
+
+std::string encode_detached_run(const DetachedRun& run) {
+  return to_json(Value::map({{Value("grace_ms"), Value(run.grace_ms)},
+                             {Value("serve_for_ms"), Value(run.serve_for_ms)},
+                             {Value("front_lease_ms"), Value(run.front_lease_ms)},
+                             {Value("of_head"), Value(run.is_of_head)},
+                             {Value("problem"), Value(run.problem)}}));
+}
+
+DetachedRun decode_detached_run(std::string_view row) {
+  DetachedRun run;
+  auto value = from_json(row);
+  if (!value.ok() || value->kind() != Value::Kind::table) return run;
+  read_number(*value, "grace_ms", run.grace_ms);
+  read_number(*value, "serve_for_ms", run.serve_for_ms);
+  read_number(*value, "front_lease_ms", run.front_lease_ms);
+  const Value* of_head = value->find(std::string_view("of_head"));
+  run.is_of_head =
+      of_head != nullptr && of_head->kind() == Value::Kind::boolean && of_head->as_boolean();
+  const Value* problem = value->find(std::string_view("problem"));
+  bool is_text = problem != nullptr && problem->kind() == Value::Kind::string;
+  if (is_text) run.problem = problem->as_string();
+  return run;
+}
+
+Result<std::optional<DetachedRun>> find_detached_run(const Store& store, const core::RunId& run) {
+  auto row = store.get(Family::kv, detached_key(run));
+  FLOW_TRY(row);
+  if (!row->has_value()) return std::optional<DetachedRun>();
+  return std::optional(decode_detached_run(**row));
+}
+
+std::string why_not_resumed(const Store& store, const core::RunId& run) {
+  auto found = find_detached_run(store, run);
+  return found.ok() && *found ? (*found)->problem : "";
+}
+
+bool is_to_go_on(const core::Run& run) {
+  return !core::is_final(run.status) && !run.stop_requested && !run.cancelling && !run.ending;
+}
+
+Result<std::vector<core::RunId>> left_runs(const core::State& state, const Store& store,
+                                           bool for_head) {
+  std::vector<core::RunId> left;
+  for (const auto& [id, run] : state.runs) {
+    if (!is_to_go_on(run)) continue;
+    auto found = find_detached_run(store, id);
+    FLOW_TRY(found);
+    if (*found && (for_head || !(*found)->is_of_head)) left.push_back(id);
+  }
+  return left;
+}
+
+}  // namespace flow

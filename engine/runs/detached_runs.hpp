@@ -1,0 +1,39 @@
+// Runs that go on without the process that started them: the row that says so.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/core/core.hpp"
+#include "engine/store/store.hpp"
+#include "flow/flow.hpp"
+
+namespace flow {
+
+/// With what the next process that writes the state resumes a detached run.
+struct DetachedRun {
+  int64_t grace_ms = RunOptions().grace_ms;
+  int64_t serve_for_ms = RunOptions().serve_for_ms;
+  int64_t front_lease_ms = RunOptions().front_lease_ms;
+  bool is_of_head = false;  // a head executed it: it waits for the next one
+  std::string problem;      // why the last such process could not; "" for none
+};
+
+std::string encode_detached_run(const DetachedRun& run);
+/// What the row lacks, or has in another form, is the default.
+DetachedRun decode_detached_run(std::string_view row);
+/// Nothing if the run is not detached.
+Result<std::optional<DetachedRun>> find_detached_run(const Store& store, const core::RunId& run);
+/// Why a process could not go on with the run; "" if it could, has not tried, or the row cannot be
+/// read.
+std::string why_not_resumed(const Store& store, const core::RunId& run);
+/// Whether nobody has asked the run to end or to stop.
+bool is_to_go_on(const core::Run& run);
+/// The detached runs of a state that no process executes, oldest first: those that are to go on,
+/// and without those of a head unless `for_head`.
+Result<std::vector<core::RunId>> left_runs(const core::State& state, const Store& store,
+                                           bool for_head);
+
+}  // namespace flow
