@@ -15,9 +15,9 @@
 #include <filesystem>
 
 #include "engine/base/files.hpp"
+#include "engine/base/system_error.hpp"
 #include "engine/blobs/folder.hpp"
 #include "engine/blobs/mapped_file.hpp"
-#include "engine/executor/faults.hpp"
 #include "engine/protocol/frames.hpp"
 
 namespace flow {

@@ -28,7 +28,7 @@
 
 #include "engine/base/files.hpp"
 #include "engine/base/ids.hpp"
-#include "engine/executor/faults.hpp"
+#include "engine/base/system_error.hpp"
 #include "engine/process/process_stat.hpp"
 
 namespace flow {

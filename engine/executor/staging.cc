@@ -14,10 +14,10 @@
 #include <set>
 
 #include "engine/base/files.hpp"
+#include "engine/base/system_error.hpp"
 #include "engine/blobs/folder.hpp"
 #include "engine/crypto/file_digest.hpp"
 #include "engine/executor/attempt.hpp"
-#include "engine/executor/faults.hpp"
 
 namespace flow {
 

@@ -98,7 +98,7 @@ void CrateFolder::copy(const File& file, const std::string& path) {
 }
 
 void CrateFolder::copy_blob(const Digest& digest, const std::string& origin, bool executable,
-                               const std::string& path) {
+                            const std::string& path) {
   fs::path full = fs::path(directory_) / path;
   ok_or_throw(make_dirs(full.parent_path().string(), kFolderMode));
   std::string temporary = (full.parent_path() / temporary_name()).string();

@@ -24,7 +24,7 @@ class CrateFolder {
 
  private:
   void copy_blob(const Digest& digest, const std::string& origin, bool executable,
-                    const std::string& path);
+                 const std::string& path);
 
   const Blobs& blobs_;
   std::string directory_;

@@ -9,6 +9,7 @@
 #include "flow/exchange.hpp"
 #include "flow/flow.hpp"
 #include "flow/machine.hpp"
+#include "flow/page.hpp"
 
 namespace flow {
 
@@ -404,6 +405,17 @@ bool WorkerNode::is_connected() const { return false; }
 void WorkerNode::drain(int64_t, const std::string&) {}
 bool WorkerNode::is_drained() const { return true; }
 int64_t WorkerNode::without_head_ms() const { return 0; }
+
+struct Page::Impl {
+  std::string address = "http://127.0.0.1:8080/", link = address + "?token=fake", state;
+};
+Page::Page(const EngineOptions& engine, const PageOptions&) : impl_(std::make_unique<Impl>()) {
+  impl_->state = engine.state;
+}
+Page::~Page() = default;
+const std::string& Page::address() const { return impl_->address; }
+const std::string& Page::link() const { return impl_->link; }
+const std::string& Page::state_dir() const { return impl_->state; }
 
 Reader::Reader(const EngineOptions& options) : impl_(std::make_unique<ReaderImpl>()) {
   impl_->dir = options.state;

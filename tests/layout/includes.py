@@ -41,6 +41,7 @@ ENGINE = [
     ("engine/exports", ["fmt/"]),
     ("engine/head", ["fmt/"]),
     ("engine/client", ["fmt/"]),
+    ("engine/page", ["fmt/"]),
     ("engine/api", ["fmt/"]),
 ]
 # Folders that implement the engine's ports may include these too.
@@ -59,7 +60,8 @@ ASSEMBLERS = ["engine/executor", "engine/api"]
 HOSTS = {
     "engine/cli/display": ([], ["CLI/"]),
     "engine/cli/manual": (["engine/cli/display"], ["CLI/"]),
-    "engine/cli/verbs": (["engine/cli/display", "engine/cli/manual"], ["CLI/"]),
+    "engine/cli/publish": (["engine/cli/display"], ["CLI/"]),
+    "engine/cli/verbs": (["engine/cli/display", "engine/cli/manual", "engine/cli/publish"], ["CLI/"]),
     "engine/cli": (["engine/cli/display", "engine/cli/verbs"], ["CLI/"]),
     "examples/embed": ([], []),
 }

@@ -82,6 +82,16 @@ std::vector<VerbText> texts_of_views() {
        "Prints a run, its tasks and its result. It works while the run is executed.",
        {{"flow show last --json", "Print the last run as one JSON object"}},
        {"ls", "get", "logs"}},
+      {"ui",
+       "Serves the runs of the state as a web page, and prints its link: the graph of a run, its "
+       "tasks with errors and logs, a timeline of attempts, plots of metrics. The page is live, "
+       "works beside other processes that use the state, and can cancel a run or send a signal. "
+       "Ctrl-C ends it.\n\n"
+       "It listens on loopback only. Whoever has the link, which contains a token, sees the state "
+       "and may act on its runs.",
+       {{"flow ui", "Show the runs in a browser"},
+        {"flow ui --listen 127.0.0.1:8080", "The same at a fixed port"}},
+       {"show", "ls", "why"}},
       {"services",
        "Prints what is served: for each service of an active run its version, URL, ready replicas, "
        "share of the traffic, requests per second, and the median and the 99th percentile of their "

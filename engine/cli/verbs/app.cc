@@ -12,6 +12,7 @@
 #include "engine/cli/display/candidates.hpp"
 #include "engine/cli/display/config_options.hpp"
 #include "engine/cli/display/signals.hpp"
+#include "engine/cli/publish/publish_verbs.hpp"
 #include "engine/cli/verbs/verbs.hpp"
 #include "flow/process.hpp"
 
@@ -47,6 +48,7 @@ std::unique_ptr<CLI::App> make_app(VerbContext& context) {
   add_graph(*app, context);
   add_export(*app, context);
   add_import(*app, context);
+  add_ui(*app, context);
   add_lint(*app, context);
   add_plan(*app, context);
   add_gc(*app, context);
@@ -217,7 +219,7 @@ std::vector<char*> words_of(int argc, char** argv) {
 /// Whether the verb creates a Signals object.
 bool takes_signals(const CLI::App& app) {
   const CLI::App& verb = *app.get_subcommands().front();
-  for (const char* name : {"run", "resume", "retry", "serve", "deploy", "rollback", "head"})
+  for (const char* name : {"run", "resume", "retry", "serve", "deploy", "rollback", "head", "ui"})
     if (verb.get_name() == name) return true;
   return verb.get_name() == "worker" && verb.count("--show") == 0;
 }

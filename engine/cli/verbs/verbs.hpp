@@ -23,8 +23,6 @@ void add_get(CLI::App& app, VerbContext& context);
 void add_logs(CLI::App& app, VerbContext& context);
 void add_metrics(CLI::App& app, VerbContext& context);
 void add_compare(CLI::App& app, VerbContext& context);
-void add_export(CLI::App& app, VerbContext& context);
-void add_import(CLI::App& app, VerbContext& context);
 void add_why(CLI::App& app, VerbContext& context);
 void add_diff(CLI::App& app, VerbContext& context);
 void add_graph(CLI::App& app, VerbContext& context);

@@ -1,5 +1,5 @@
 // flow export [RUN] --format NAME -o PATH, flow import FILE.json -o DIR
-#include "engine/cli/verbs/verbs.hpp"
+#include "engine/cli/publish/publish_verbs.hpp"
 #include "flow/exchange.hpp"
 
 namespace flow::cli {

@@ -1,4 +1,4 @@
-#include "engine/executor/faults.hpp"
+#include "engine/base/system_error.hpp"
 
 #include <fmt/format.h>
 

@@ -1,0 +1,39 @@
+// The web page of a state: its runs, their tasks, logs and metrics, live in a browser. `flow ui`
+// uses it.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "flow/flow.hpp"
+
+namespace flow {
+
+struct PageOptions {
+  /// "HOST:PORT" of a loopback address; port 0: any free port.
+  std::string listen = "127.0.0.1:0";
+};
+
+/// Serves the page until it is destroyed. It reads the state as a Reader does, also while another
+/// process writes it, and never becomes the writer.
+class Page {
+ public:
+  /// Of `engine` only `state` and `working_directory` count. Throws Failed (user) if the address is
+  /// not one of loopback, (environment) if it cannot listen there.
+  explicit Page(const EngineOptions& engine, const PageOptions& options = {});
+  ~Page();
+  Page(const Page&) = delete;
+  Page& operator=(const Page&) = delete;
+
+  /// The page without its token: "http://127.0.0.1:41234/".
+  const std::string& address() const;
+  /// The link that opens the page. Whoever has it sees the state, may cancel its runs and send
+  /// signals.
+  const std::string& link() const;
+  const std::string& state_dir() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace flow

@@ -1,0 +1,76 @@
+// What changes a run: each asks first, and needs a process that writes the state. Without one the
+// page shows what to type.
+import { post, runPath } from "./api.js";
+import { announce, h, show } from "./dom.js";
+
+/** A button that opens a dialog. `ask` has the dialog's title, text, the button's words, further
+ *  fields, and `act`, which does it. */
+function confirmed(id, ask) {
+  const note = h("span", { class: "bad", role: "alert" });
+  const dialog = h("dialog", { "aria-labelledby": `${id}-title` },
+    h("h2", { id: `${id}-title` }, ask.title), h("p", {}, ask.text),
+    h("form", { method: "dialog", class: "tools" }, ask.fields,
+      h("button", { type: "button", onclick: () => dialog.close("no") }, ask.no),
+      h("button", { value: "yes", class: ask.isDanger ? "danger" : "main", id: `${id}-confirm` }, ask.yes)));
+  dialog.addEventListener("close", async () => {
+    if (dialog.returnValue !== "yes") return;
+    note.textContent = "";
+    try {
+      await ask.act();
+      announce(ask.done);
+    } catch (error) {
+      note.textContent = error.message;
+    }
+  });
+  const button = h("button", { type: "button", id, onclick: () => {
+    dialog.returnValue = "";
+    dialog.showModal();
+  } }, ask.button);
+  return [button, dialog, note];
+}
+
+/** Shows `make()` while a process writes the state, else the command; nothing if `command` is "". */
+function holder(session, make) {
+  const element = h("span", { class: "actions" });
+  let shown = "";
+  return {
+    element,
+    update(what, command) {
+      const next = command === "" ? "" : `${session().writer ? "button" : "command"} ${what}`;
+      if (shown === next || element.querySelector("dialog[open]")) return;
+      shown = next;
+      if (command === "") show(element);
+      else if (session().writer) show(element, make(what));
+      else show(element, h("span", { class: "quiet" }, "No process writes this state. The command is ", h("code", {}, command)));
+    },
+  };
+}
+
+export function cancelAction(run, session) {
+  const inner = holder(session, () => confirmed("cancel", {
+    button: "Cancel …", title: "Cancel this run?", no: "Keep it", yes: "Cancel the run", isDanger: true, done: "The run is cancelled.",
+    text: "Its running tasks are stopped, and it cannot be resumed. Results that are committed stay in the cache.",
+    act: () => post(runPath(run, "cancel")),
+  }));
+  const canEnd = (status) => !["succeeded", "failed", "cancelled"].includes(status);
+  return { element: inner.element, update: (status) => inner.update("", canEnd(status) ? `flow cancel ${run}` : "") };
+}
+
+/** The signal that the task waits for, or "". */
+export function awaitedSignal(task) {
+  const found = /the signal `([^`]+)`/.exec((task.status === "waiting" && task.waits_for) || "");
+  return found ? found[1] : "";
+}
+
+export function signalAction(run, session) {
+  const inner = holder(session, (name) => {
+    const value = h("input", { id: "signal-value", type: "text", value: "true", required: true, autocomplete: "off", spellcheck: "false" });
+    return confirmed("signal", {
+      button: `Answer “${name}” …`, title: `Send the signal “${name}”?`, no: "Not now", yes: "Send", done: "The signal is sent.",
+      text: "The task that waits for it continues with this value. A signal cannot be taken back.",
+      fields: h("span", { class: "field" }, h("label", { for: "signal-value" }, "Value as JSON"), value),
+      act: () => post(runPath(run, "signal"), { name }, value.value),
+    });
+  });
+  return { element: inner.element, update: (name) => inner.update(name, name === "" ? "" : `flow signal ${run} ${name}`) };
+}

@@ -1,0 +1,187 @@
+// One run: state and counts, the graph, its tasks, the timeline of attempts, metrics, result, log.
+import { awaitedSignal, cancelAction } from "./actions.js";
+import { get, runPath } from "./api.js";
+import { announce, changes, h, show, throttled } from "./dom.js";
+import { TASK_STATES, count, countsBar, countsText, duration, elapsedElement, groupOf, isActive, plural, stateElement, taskLabel, taskLink, timeElement } from "./format.js";
+import { taskGraph } from "./graph.js";
+import { logPanel } from "./logs.js";
+import { plots } from "./plot.js";
+import { timeline } from "./timeline.js";
+import { virtualTable } from "./virtual.js";
+
+const JSON_MAX = 20000;
+
+/** The counts by the name of a task, in the order of the plan. */
+function countTasks(tasks, nodes) {
+  const groups = new Map();
+  const order = new Map(nodes.map((node, i) => [node.name, i]));
+  const firstNode = (name) => order.get(name) ?? Infinity;
+  for (const task of tasks) {
+    const name = groupOf(task.name);
+    if (!groups.has(name)) groups.set(name, { cached: 0, ignored: 0, durations: [], retried: 0 });
+    const group = groups.get(name);
+    group[task.status] = (group[task.status] || 0) + 1;
+    if (task.cached) group.cached++;
+    if (task.ignored) group.ignored++;
+    if (task.attempts > 1) group.retried++;
+    if (task.duration_s !== null && task.attempts > 0 && !task.cached) group.durations.push(task.duration_s * 1000);
+  }
+  for (const group of groups.values()) group.durations.sort((a, b) => a - b);
+  return new Map([...groups].sort(([a], [b]) => (firstNode(a) === firstNode(b) ? 0 : firstNode(a) - firstNode(b))));
+}
+
+/** JSON with line breaks, cut if it is large. */
+function jsonBlock(value) {
+  const text = JSON.stringify(value, null, 2);
+  return [h("pre", { class: "json", tabindex: "0" }, text.slice(0, JSON_MAX)),
+    text.length > JSON_MAX ? h("p", { class: "quiet" }, `${count(JSON_MAX)} of ${count(text.length)} characters are shown; `, h("code", {}, "flow get"), " prints all.") : null];
+}
+
+const GROUP_COLUMNS = ["Task", "State", "Median", "Longest"];
+
+function groupRow([name, group], choose) {
+  const middle = group.durations[Math.floor(group.durations.length / 2)];
+  return h("tr", { "data-group": name },
+    h("td", { class: "main" }, h("button", { type: "button", class: "plain", onclick: () => choose(name) }, name)),
+    h("td", { class: "counts" }, countsBar(group), h("span", { class: "quiet" }, countsText(group) + (group.retried ? ` · ${count(group.retried)} retried` : ""))),
+    h("td", { class: "number wide" }, duration(middle)),
+    h("td", { class: "number wide" }, duration(group.durations[group.durations.length - 1])));
+}
+
+const TASK_COLUMNS = [["Task", "main"], ["State", ""], ["Attempts", "number wide"], ["Duration", "number"], ["Worker", "wide"]];
+
+function taskCells(run, task) {
+  return [h("a", { href: taskLink(run.run, task.name) }, taskLabel(task)),
+    stateElement(task.status, task.cached ? h("span", { class: "quiet" }, " cached") : task.ignored ? h("span", { class: "quiet" }, " ignored") : null),
+    count(task.attempts), elapsedElement(task, isActive(run.status)), task.worker || "–"];
+}
+
+export function runView(main, route, session) {
+  const id = route.run;
+  let run = null;
+  let nodes = [];
+  let readMs = 0;
+
+  const title = h("h1", { tabindex: "-1" }, id);
+  const facts = h("div", { class: "facts", id: "facts" });
+  const failure = h("div", { class: "failures", id: "failures" });
+  const waiting = h("div", { class: "waits", id: "waits" });
+  const cancel = cancelAction(id, session);
+  const graph = taskGraph((name) => choose(name));
+  const groupBody = h("tbody", { id: "groups" });
+  const search = h("input", { type: "search", id: "task-search", placeholder: "name, worker or error", autocomplete: "off" });
+  const state = h("select", { id: "task-state" }, h("option", { value: "" }, "all"), TASK_STATES.map((each) => h("option", { value: each }, each)));
+  const group = h("select", { id: "task-group" }, h("option", { value: "" }, "all"));
+  const listed = h("p", { class: "quiet", id: "task-summary", role: "status" });
+  const list = virtualTable("Tasks", TASK_COLUMNS, (task) => taskCells(run, task));
+  const time = timeline((name) => (location.hash = taskLink(id, name)));
+  const metrics = plots(id, "");
+  const result = h("div", { id: "result" });
+  const params = h("div", { id: "params" });
+  const log = logPanel(id, "", 0, () => run !== null && isActive(run.status));
+  const logHolder = h("details", { class: "panel" }, h("summary", {}, "Log of the whole run"), log.element);
+
+  show(main,
+    h("nav", { class: "crumbs", "aria-label": "Path" }, h("a", { href: "#/" }, "Runs")),
+    h("div", { class: "heading" }, title, cancel.element), facts, waiting, failure,
+    h("section", { "aria-labelledby": "graph-title" }, h("h2", { id: "graph-title" }, "Graph"), graph.element),
+    h("section", { "aria-labelledby": "groups-title" }, h("h2", { id: "groups-title" }, "By task"),
+      h("div", { class: "scroll", role: "region", "aria-label": "Counts by task", tabindex: "0" }, h("table", { class: "groups" },
+        h("caption", { class: "unseen" }, "Counts by task"),
+        h("thead", {}, h("tr", {}, GROUP_COLUMNS.map((name, i) => h("th", { scope: "col", class: i > 1 ? "number wide" : "" }, name)))), groupBody))),
+    h("section", { "aria-labelledby": "time-title" }, h("h2", { id: "time-title" }, "Timeline"), time.element),
+    h("section", { "aria-labelledby": "tasks-title" }, h("h2", { id: "tasks-title" }, "Tasks"),
+      h("div", { class: "tools" }, h("label", { for: "task-search" }, "Search"), search, h("label", { for: "task-state" }, "State"), state, h("label", { for: "task-group" }, "Task"), group),
+      listed, list.element),
+    metrics.element,
+    h("section", { "aria-labelledby": "result-title" }, h("h2", { id: "result-title" }, "Result"), result),
+    params, logHolder);
+  logHolder.addEventListener("toggle", () => logHolder.open && log.load());
+
+  function choose(name) {
+    group.value = name;
+    filter();
+    document.getElementById("tasks-title").scrollIntoView({ block: "start" });
+    search.focus({ preventScroll: true });
+  }
+
+  function filter() {
+    if (run === null) return;
+    const text = search.value.trim().toLowerCase();
+    const wanted = run.tasks.filter((task) => (state.value === "" || task.status === state.value) &&
+      (group.value === "" || groupOf(task.name) === group.value) &&
+      (text === "" || `${task.name} ${taskLabel(task)} ${task.worker || ""} ${task.error || ""}`.toLowerCase().includes(text)));
+    listed.textContent = wanted.length === run.tasks.length ? plural(run.tasks.length, "task") : `${count(wanted.length)} of ${plural(run.tasks.length, "task")}`;
+    list.set(wanted);
+  }
+  search.addEventListener("input", filter);
+  state.addEventListener("change", filter);
+  group.addEventListener("change", filter);
+
+  function drawFacts() {
+    title.textContent = run.name || run.pipeline;
+    document.title = `${run.name || run.pipeline} (${run.status}) – flow`;
+    const services = (run.services || []).filter((each) => each.url);
+    show(facts,
+      h("div", { class: "fact" }, h("span", { class: "label" }, "Status"), stateElement(run.status)),
+      h("div", { class: "fact" }, h("span", { class: "label" }, "Run"), h("span", { class: "id" }, run.run)),
+      run.name ? h("div", { class: "fact" }, h("span", { class: "label" }, "Pipeline"), run.pipeline) : null,
+      h("div", { class: "fact" }, h("span", { class: "label" }, "Started"), h("span", { class: "number" }, timeElement(run.started))),
+      h("div", { class: "fact" }, h("span", { class: "label" }, "Duration"), elapsedElement(run)),
+      services.map((each) => h("div", { class: "fact" }, h("span", { class: "label" }, `Service ${each.service}`), h("span", { class: "id" }, each.url))),
+      h("div", { class: "fact grow" }, h("span", { class: "label" }, "Tasks"), countsBar(run.counts), h("span", { class: "counts-text", id: "counts" }, countsText(run.counts))));
+  }
+
+  function drawFailures() {
+    const failed = run.tasks.filter((task) => task.status === "failed");
+    show(failure, failed.length === 0 ? null : [
+      h("h2", {}, `${plural(failed.length, "task")} failed`),
+      h("ul", {}, failed.slice(0, 5).map((task) => h("li", {}, h("a", { href: taskLink(id, task.name) }, taskLabel(task)), ": ", (task.error || "").split("\n")[0]))),
+      failed.length > 5 ? h("p", { class: "quiet" }, `and ${count(failed.length - 5)} more: choose the state “failed” below`) : null]);
+  }
+
+  function drawWaiting() {
+    const tasks = run.tasks.filter((task) => awaitedSignal(task) !== "");
+    show(waiting, tasks.length === 0 ? null : [
+      h("h2", {}, `${plural(tasks.length, "task")} ${tasks.length === 1 ? "waits" : "wait"} for a signal`),
+      h("ul", {}, tasks.slice(0, 5).map((task) => h("li", {}, h("a", { href: taskLink(id, task.name) }, taskLabel(task)), `: “${awaitedSignal(task)}”`))),
+      tasks.length > 5 ? h("p", { class: "quiet" }, `and ${count(tasks.length - 5)} more: choose the state “waiting” below`) : null]);
+  }
+
+  function draw() {
+    drawFacts();
+    drawWaiting();
+    drawFailures();
+    cancel.update(run.status);
+    const groups = countTasks(run.tasks, nodes);
+    const chosen = group.value;
+    show(group, h("option", { value: "" }, "all"), [...groups.keys()].map((name) => h("option", { value: name }, name)));
+    group.value = groups.has(chosen) ? chosen : "";
+    graph.draw(nodes, groups);
+    const focused = document.activeElement && groupBody.contains(document.activeElement) ? document.activeElement.textContent : null;
+    show(groupBody, [...groups].map((each) => groupRow(each, choose)));
+    if (focused !== null) [...groupBody.querySelectorAll("button")].find((each) => each.textContent === focused)?.focus({ preventScroll: true });
+    time.draw(run.tasks, isActive(run.status));
+    filter();
+    show(result, run.result === null ? h("p", { class: "quiet" }, isActive(run.status) ? "The run has no result yet." : "The run has no result.") : jsonBlock(run.result));
+    show(params, Object.keys(run.params).length === 0 ? null : h("section", { "aria-labelledby": "params-title" }, h("h2", { id: "params-title" }, "Parameters"), jsonBlock(run.params)));
+  }
+
+  const isNew = changes();
+  async function load() {
+    const before = performance.now();
+    const was = run === null ? null : run.status;
+    const next = await get(runPath(id));
+    // Dynamic tasks add nodes while the run is active.
+    if (run === null || next.tasks.length !== run.tasks.length) nodes = (await get(runPath(id, "graph"))).nodes;
+    run = next;
+    if (isNew([run, nodes])) draw();
+    await Promise.all([metrics.load(), logHolder.open ? log.refresh() : undefined]);
+    readMs = performance.now() - before;
+    if (was !== null && was !== run.status) announce(`The run is ${run.status}.`);
+  }
+  // A large run is asked for less often.
+  const refresh = throttled(load, () => Math.max(500, 4 * readMs));
+
+  return { ready: load(), reload: refresh, run: refresh, runs: () => run !== null && cancel.update(run.status), end: () => log.end() };
+}

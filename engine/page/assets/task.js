@@ -1,0 +1,110 @@
+// One task: state, why, attempts, error, metrics and log.
+import { awaitedSignal, signalAction } from "./actions.js";
+import { get, runPath } from "./api.js";
+import { changes, h, show, throttled } from "./dom.js";
+import { count, elapsedElement, groupOf, isActive, runLink, stateElement, taskLabel, taskLink, timeElement } from "./format.js";
+import { logPanel } from "./logs.js";
+import { plots } from "./plot.js";
+
+const fact = (label, ...content) => h("div", { class: "fact" }, h("span", { class: "label" }, label), content);
+
+const ATTEMPTS_MAX = 50;
+
+/** The newest attempts. The state keeps the cause and the worker of those that failed in a cluster. */
+function attemptRows(task) {
+  const rows = [];
+  for (let number = Math.max(1, task.attempts - ATTEMPTS_MAX + 1); number <= task.attempts; number++) {
+    const failed = (task.failed_attempts || []).find((each) => each.attempt === number);
+    const isLast = number === task.attempts;
+    const state = isLast ? stateElement(task.status) : failed ? stateElement("failed") : h("span", { class: "quiet" }, "ended, and the task ran again");
+    rows.push([number, state, failed ? failed.cause : "–", failed ? failed.worker : isLast && task.worker ? task.worker : "–"]);
+  }
+  return rows.map((cells) => h("tr", {}, cells.map((cell, i) => h("td", { class: i === 0 ? "number left" : "" }, typeof cell === "number" ? count(cell) : cell))));
+}
+
+/** Arguments and result as text: they may be cut. */
+function valueBlock(title, id, text) {
+  return h("section", { "aria-labelledby": `${id}-title` }, h("h2", { id: `${id}-title` }, title), h("pre", { class: "json", id, tabindex: "0" }, text));
+}
+
+export function taskView(main, route, session) {
+  const { run, task: name } = route;
+  let task = null;
+  let isRunActive = false;
+  const title = h("h1", { tabindex: "-1" }, name);
+  const facts = h("div", { class: "facts", id: "facts" });
+  const why = h("pre", { class: "why", id: "why" });
+  const error = h("div", { id: "error" });
+  const attempts = h("tbody", { id: "attempts" });
+  const around = h("div", { id: "around" });
+  const values = h("div", { id: "values" });
+  const signal = signalAction(run, session);
+  let valuesOf = "";  // what the shown values belong to
+  const metrics = plots(run, name);
+  const log = logPanel(run, name, 2, () => task !== null && isRunActive && isActive(task.status));
+  show(main,
+    h("nav", { class: "crumbs", "aria-label": "Path" }, h("a", { href: "#/" }, "Runs"), " / ", h("a", { href: runLink(run) }, run)),
+    h("div", { class: "heading" }, title, signal.element), facts, error,
+    h("section", { "aria-labelledby": "why-title" }, h("h2", { id: "why-title" }, "Why"), why),
+    h("section", { "aria-labelledby": "attempts-title" }, h("h2", { id: "attempts-title" }, "Attempts"),
+      h("div", { class: "scroll", role: "region", "aria-label": "Table of attempts", tabindex: "0" }, h("table", {},
+        h("caption", { class: "unseen" }, "Attempts"),
+        h("thead", {}, h("tr", {}, ["Attempt", "State", "Cause", "Worker"].map((each) => h("th", { scope: "col" }, each)))), attempts))),
+    values, metrics.element, log.element, around);
+
+  function draw(answer) {
+    title.textContent = taskLabel(task);
+    document.title = `${taskLabel(task)} (${task.status}) – flow`;
+    show(facts,
+      fact("State", stateElement(task.status, task.cached ? " (cached)" : task.ignored ? " (ignored)" : null)),
+      task.tag ? fact("Name", task.name) : null,
+      fact("Attempts", h("span", { class: "number", id: "attempt-count" }, count(task.attempts))),
+      fact("Started", h("span", { class: "number" }, timeElement(task.started))),
+      fact("Duration", elapsedElement(task, isRunActive)),
+      fact("Worker", task.worker || "–"),
+      task.ranks > 1 ? fact("Ranks", h("span", { class: "number" }, count(task.ranks))) : null,
+      task.gpus ? fact("GPUs", h("span", { class: "id" }, task.gpus.join(", "))) : null,
+      answer.fraction !== null ? fact("Progress", h("progress", { value: answer.fraction, max: 1 }), ` ${Math.round(answer.fraction * 100)}%`) : null,
+      task.url ? fact("URL", h("span", { class: "id" }, task.url)) : null,
+      task.key ? fact("Key", h("span", { class: "id", title: task.key }, task.key.slice(0, 12))) : null);
+    show(error, task.error ? h("section", { "aria-labelledby": "error-title" }, h("h2", { id: "error-title" }, "Error"), h("pre", { class: "error", tabindex: "0" }, task.error)) : null);
+    why.textContent = answer.why.replace(/\b([0-9a-f]{12})[0-9a-f]{52}\b/g, "$1").trim();
+    show(attempts, task.attempts > 0 ? attemptRows(task) : h("tr", {}, h("td", { colspan: 4, class: "quiet" }, task.cached ? "The result is from the cache: nothing ran." : "No attempt has started.")));
+    log.setAttempts(task.attempts);
+    signal.update(awaitedSignal(task));
+  }
+
+  async function drawValues() {
+    const now = `${task.status} ${task.key}`;
+    if (now === valuesOf) return;
+    const { arguments: given, result } = await get(runPath(run, "values"), { task: name });
+    valuesOf = now;
+    show(values, given !== null ? valueBlock("Arguments", "arguments", given) : null, result !== null ? valueBlock("Result", "task-result", result) : null);
+  }
+
+  async function drawAround() {
+    const { nodes } = await get(runPath(run, "graph"));
+    const own = name.replace(/\[[^\]]*\]$/, "");
+    const node = nodes.find((each) => each.name === name) || nodes.find((each) => each.name === own);
+    if (!node) return;
+    const links = (names) => h("ul", { class: "inline" }, names.map((each) => h("li", {}, h("a", { href: taskLink(run, each) }, each))));
+    const before = [...new Set([...node.needs, ...node.after])];
+    const after = nodes.filter((each) => each.needs.includes(node.name) || each.after.includes(node.name)).map((each) => each.name);
+    show(around, h("section", { "aria-labelledby": "around-title" }, h("h2", { id: "around-title" }, "In the graph"),
+      h("p", { class: "quiet" }, before.length > 0 ? "It needs:" : `${groupOf(name)} needs no other task.`), before.length > 0 ? links(before) : null,
+      after.length > 0 ? [h("p", { class: "quiet" }, "These need it:"), links(after)] : null));
+  }
+
+  const isNew = changes();
+  async function load() {
+    const answer = await get(runPath(run, "task"), { name });
+    const isFirst = task === null;
+    task = answer.task;
+    isRunActive = isActive(answer.status);
+    if (isNew(answer)) draw(answer);
+    await (isFirst ? Promise.all([drawAround(), log.load()]) : log.refresh());
+    await Promise.all([metrics.load(), drawValues()]);
+  }
+  const refresh = throttled(load, 500);
+  return { ready: load(), reload: refresh, run: refresh, runs: () => task !== null && signal.update(awaitedSignal(task)), end: () => log.end() };
+}

@@ -1,0 +1,66 @@
+// Server-sent events: tells each open page which runs have changed. A page then asks for what it
+// shows.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/serve/http/http_server.hpp"
+#include "flow/flow.hpp"
+
+namespace flow {
+
+/// Only the state's thread uses it, but for is_watched().
+class EventStreams {
+ public:
+  static constexpr size_t kStreamsMax = 32;
+  static constexpr size_t kRowsMax = 100;  // more changed runs are sent as one `reload`
+
+  /// `run`: the run whose tasks the page shows; "" for none. At kStreamsMax the answer is status
+  /// 503. `fields` are the header lines of each response.
+  void add(HttpReply reply, const std::string& run, const std::string& fields);
+  /// Sends what has changed since the last call:
+  ///   event: reload  data: {"writer":true}                                         all is new
+  ///   event: runs    data: {"writer":true,"changed":[rows],"removed":[ids]}
+  ///   event: run     data: {"run":"…","status":"…","counts":{…},…}        a row of a shown run
+  void send_changes(const Reader& reader, bool has_writer);
+  /// Any thread: whether there are streams.
+  bool is_watched() const { return count_ > 0; }
+
+ private:
+  struct Row {
+    std::string json;
+    uint64_t hash = 0;
+    bool is_active = false;  // the run may change without a change of its row
+  };
+  using Rows = std::map<std::string, Row>;  // by run
+
+  struct Stream {
+    HttpReply reply;
+    std::string run;
+    std::shared_ptr<std::atomic<bool>> is_stalled;  // the browser has much to read
+    bool is_new = true;
+    bool had_writer = false;
+    std::map<std::string, uint64_t> rows;  // what the page knows: the hash of each run's row
+    uint64_t shown = 0;                    // the same of the shown run with its tasks
+  };
+  struct Shown {
+    Row row;
+    uint64_t hash = 0;  // of the run with its tasks
+    bool is_wanted = false;
+  };
+
+  void update_shown(const Reader& reader, const Rows& rows);
+  void send_rows(Stream& stream, const Rows& rows, bool has_writer);
+  void send_shown(Stream& stream);
+  static void send(Stream& stream, const std::string& event, const std::string& data);
+
+  std::vector<Stream> streams_;         // at most kStreamsMax
+  std::map<std::string, Shown> shown_;  // the runs that streams show
+  std::atomic<size_t> count_ = 0;
+};
+
+}  // namespace flow

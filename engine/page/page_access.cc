@@ -1,0 +1,120 @@
+#include "engine/page/page_access.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "engine/base/address.hpp"
+#include "engine/crypto/seal.hpp"
+#include "engine/serve/http/field_text.hpp"
+
+namespace flow {
+
+namespace {
+
+constexpr size_t kTokenLetters = 43;
+
+/// 43 of 64 letters: 258 bits.
+std::string make_token() {
+  constexpr std::string_view kLetters =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+  std::string token = random_bytes(kTokenLetters);
+  for (char& c : token) c = kLetters[static_cast<unsigned char>(c) % kLetters.size()];
+  return token;
+}
+
+std::string_view field_of(const HttpRequest& request, std::string_view name) {
+  for (const HttpField& field : request.fields)
+    if (equal_names(field.name, name)) return field.value;
+  return {};
+}
+
+/// The host of `Host`, which the reader of requests has checked, without its port.
+std::string_view name_of_host(std::string_view host) {
+  if (host.starts_with('[')) return host.substr(1, host.find(']') - 1);
+  return host.substr(0, host.find(':'));
+}
+
+/// A page for people: the link is wrong or its token is missing.
+HttpResponse refusal_page(int status, std::string_view title, std::string_view text) {
+  return {status,
+          fmt::format("<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>{0}</title>"
+                      "<h1>{0}</h1><p>{1}</p></html>\n",
+                      title, text),
+          "text/html; charset=utf-8"};
+}
+
+}  // namespace
+
+PageTokens PageTokens::make() { return {make_token(), make_token(), make_token()}; }
+
+PageAccess::PageAccess(PageTokens tokens, uint16_t port)
+    : tokens_(std::move(tokens)), cookie_name_(fmt::format("flow_page_{}", port)) {}
+
+bool PageAccess::has_cookie(const HttpRequest& request) const {
+  std::string_view cookies = field_of(request, "Cookie");
+  while (!cookies.empty()) {
+    std::string_view cookie = cookies.substr(0, cookies.find(';'));
+    cookies.remove_prefix(std::min(cookie.size() + 1, cookies.size()));
+    cookie = without_blanks(cookie);
+    size_t equals = cookie.find('=');
+    if (equals == std::string_view::npos || cookie.substr(0, equals) != cookie_name_) continue;
+    if (secrets_equal(cookie.substr(equals + 1), tokens_.cookie)) return true;
+  }
+  return false;
+}
+
+std::optional<HttpResponse> PageAccess::check_home(const HttpRequest& request) const {
+  std::string token = PageQuery(request.query).get("token");
+  if (token.empty()) {
+    if (has_cookie(request)) return std::nullopt;
+    return refusal_page(401, "This page needs its link",
+                        "Open the link that <code>flow ui</code> printed: it contains a token.");
+  }
+  if (!secrets_equal(token, tokens_.link))
+    return refusal_page(403, "The token is wrong",
+                        "The link is of an earlier <code>flow ui</code>, or it was cut: open the "
+                        "link that the present one printed.");
+  // Without the token in the address, it is neither in the history nor on the screen.
+  HttpResponse response{303, "", "text/plain"};
+  response.fields =
+      fmt::format("Location: /\r\nSet-Cookie: {}={}; HttpOnly; SameSite=Strict; Path=/\r\n",
+                  cookie_name_, tokens_.cookie);
+  return response;
+}
+
+std::optional<HttpResponse> PageAccess::check_action(const HttpRequest& request) const {
+  // A browser sends an Origin with each POST, and the reader of requests compares it with Host.
+  if (field_of(request, "Origin").empty())
+    return error_response(403, "an action needs an Origin: it is for the page itself");
+  if (!secrets_equal(field_of(request, "X-Flow-Token"), tokens_.action))
+    return error_response(403, "an action needs the header X-Flow-Token, as /api/session gives it");
+  return std::nullopt;
+}
+
+std::optional<HttpResponse> PageAccess::check(const HttpRequest& request,
+                                              PageEndpoint endpoint) const {
+  // Another name that leads here belongs to a web site that tries DNS rebinding.
+  std::string_view host = name_of_host(field_of(request, "Host"));
+  if (!is_loopback(host))
+    return error_response(403, fmt::format("the Host `{}` is not an address of loopback", host));
+  if (endpoint == PageEndpoint::home) return check_home(request);
+  if (!has_cookie(request))
+    return error_response(401, "open the link that `flow ui` printed: it contains a token");
+  if (request.method == "POST") return check_action(request);
+  return std::nullopt;
+}
+
+std::string page_security_fields() {
+  return "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; "
+         "connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; "
+         "frame-ancestors 'none'\r\n"
+         "X-Content-Type-Options: nosniff\r\n"
+         "Referrer-Policy: no-referrer\r\n"
+         "Cross-Origin-Opener-Policy: same-origin\r\n"
+         "Cross-Origin-Resource-Policy: same-origin\r\n"
+         "Cache-Control: no-store\r\n";
+}
+
+}  // namespace flow

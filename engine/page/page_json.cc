@@ -1,0 +1,137 @@
+#include "engine/page/page_json.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/base/size_units.hpp"
+#include "engine/value/utf8.hpp"
+#include "flow/value.hpp"
+
+namespace flow {
+
+namespace {
+
+char lower_ascii(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; }
+
+bool contains(std::string_view text, std::string_view wanted) {
+  auto found = std::search(text.begin(), text.end(), wanted.begin(), wanted.end(),
+                           [](char a, char b) { return lower_ascii(a) == lower_ascii(b); });
+  return wanted.empty() || found != text.end();
+}
+
+bool matches(const RunInfo& run, const RunFilter& filter) {
+  if (!filter.status.empty() && run.status != filter.status) return false;
+  return contains(run.id, filter.text) || contains(run.name, filter.text) ||
+         contains(run.pipeline, filter.text) || contains(to_json(run.params), filter.text);
+}
+
+std::string text_or_null_json(const std::string& text) {
+  return text.empty() ? "null" : page_text(text);
+}
+
+std::string page_list(const std::vector<std::string>& texts) {
+  std::string list;
+  for (const std::string& text : texts) list += (list.empty() ? "" : ",") + page_text(text);
+  return "[" + list + "]";
+}
+
+const char* stream_of(const LogLine& line) {
+  return line.stream == 0 ? "log" : line.stream == 1 ? "stdout" : "stderr";
+}
+
+std::string line_json(const LogLine& line) {
+  return fmt::format(
+      R"({{"task":{},"tag":{},"attempt":{},"rank":{},"stream":"{}","at":{},"text":{}}})",
+      page_text(line.task), text_or_null_json(line.tag), line.attempt, line.rank, stream_of(line),
+      page_text(format_time(line.at_ms)), page_text(line.text));
+}
+
+/// JSON has no NaN and no infinity.
+std::string number_json(double number) {
+  return std::isfinite(number) ? fmt::format("{}", number) : "null";
+}
+
+std::string points_json(const std::vector<MetricPoint>& points, size_t limit) {
+  std::string list;
+  size_t shown = std::min(points.size(), limit);
+  for (size_t i = 0; i < shown; i++) {
+    size_t at = shown < 2 ? i : i * (points.size() - 1) / (shown - 1);
+    const MetricPoint& point = points[at];
+    list += fmt::format("{}[{},{},{}]", list.empty() ? "" : ",", point.step,
+                        number_json(point.value), point.at_ms);
+  }
+  return "[" + list + "]";
+}
+
+}  // namespace
+
+std::string page_text(std::string_view text) {
+  return to_json(Value(is_utf8(text) ? std::string(text) : to_utf8(text)));
+}
+
+std::string page_run_row(RunInfo run) {
+  constexpr std::string_view kNoTasks = ",\"tasks\":[]";
+  run.tasks.clear();
+  run.result = {};
+  std::string json = run.json();
+  size_t tasks = json.rfind(kNoTasks);
+  if (tasks != std::string::npos) json.erase(tasks, kNoTasks.size());
+  return json;
+}
+
+std::string page_runs(std::vector<RunInfo> runs, const RunFilter& filter, size_t limit) {
+  std::string list;
+  size_t matching = 0, total = runs.size();
+  for (auto run = runs.rbegin(); run != runs.rend(); ++run) {
+    if (!matches(*run, filter) || matching++ >= limit) continue;
+    list += (list.empty() ? "" : ",") + page_run_row(std::move(*run));
+  }
+  return fmt::format(R"({{"total":{},"matching":{},"runs":[{}]}})", total, matching, list);
+}
+
+std::string page_graph(const PlanInfo& plan) {
+  std::string list;
+  for (const PlanNode& node : plan.nodes)
+    list += fmt::format(R"({}{{"name":{},"task":{},"kind":{},"needs":{},"after":{}}})",
+                        list.empty() ? "" : ",", page_text(node.name), page_text(node.task),
+                        page_text(node.kind), page_list(node.needs), page_list(node.after));
+  return fmt::format(R"({{"nodes":[{}]}})", list);
+}
+
+std::string page_task(const RunInfo& run, const TaskInfo& task, const std::string& why) {
+  RunInfo only;
+  only.tasks.push_back(task);
+  std::string json = only.json();
+  constexpr std::string_view kTasks = ",\"tasks\":[";
+  size_t begin = json.find(kTasks) + kTasks.size();
+  std::string row = json.substr(begin, json.size() - begin - 2);  // without `]}`
+  return fmt::format(R"({{"run":{},"status":{},"task":{},"fraction":{},"why":{}}})",
+                     page_text(run.id), page_text(run.status), row,
+                     task.fraction < 0 ? "null" : number_json(task.fraction), page_text(why));
+}
+
+std::string page_logs(const std::vector<LogLine>& lines, const std::string& text, size_t limit) {
+  std::vector<const LogLine*> matching;
+  for (const LogLine& line : lines)
+    if (contains(line.text, text)) matching.push_back(&line);
+  std::string list;
+  for (size_t i = matching.size() - std::min(matching.size(), limit); i < matching.size(); i++)
+    list += (list.empty() ? "" : ",") + line_json(*matching[i]);
+  return fmt::format(R"({{"total":{},"matching":{},"lines":[{}]}})", lines.size(), matching.size(),
+                     list);
+}
+
+std::string page_metrics(const std::vector<MetricSeries>& series, size_t limit) {
+  std::string list;
+  for (const MetricSeries& each : series)
+    list += fmt::format(
+        R"({}{{"task":{},"tag":{},"metric":{},"total":{},"min":{},"max":{},"best":{},"points":{}}})",
+        list.empty() ? "" : ",", page_text(each.task), text_or_null_json(each.tag),
+        page_text(each.metric), each.points.size(), number_json(each.min), number_json(each.max),
+        number_json(each.best), points_json(each.points, limit));
+  return fmt::format(R"({{"series":[{}]}})", list);
+}
+
+}  // namespace flow

@@ -1,0 +1,107 @@
+#include "engine/page/state_thread.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/base/engine_thread.hpp"
+
+namespace flow {
+
+namespace {
+
+constexpr std::chrono::milliseconds kReaderAge{StateThread::kReaderMs};
+constexpr int kPollShare = 4;  // the pause after a poll, in durations of the poll
+
+/// The Error of the exception that is being handled.
+Error handled_error() {
+  try {
+    throw;
+  } catch (const Failed& failed) {
+    return failed.error;
+  } catch (const std::exception& exception) {
+    return internal_error(exception.what());
+  }
+}
+
+}  // namespace
+
+StateThread::StateThread(EngineOptions options) : options_(std::move(options)) {}
+
+StateThread::~StateThread() {
+  {
+    std::lock_guard lock(mutex_);
+    is_stopping_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void StateThread::poll(std::function<bool()> is_wanted, Job poll) {
+  is_wanted_ = std::move(is_wanted);
+  poll_ = std::move(poll);
+  thread_ = engine_thread([this] { work(); });
+}
+
+bool StateThread::post(Job job, Refuse refuse) {
+  {
+    std::lock_guard lock(mutex_);
+    if (jobs_.size() >= kJobsMax) return false;
+    jobs_.push_back({std::move(job), std::move(refuse)});
+  }
+  changed_.notify_all();
+  return true;
+}
+
+void StateThread::work() {
+  std::unique_lock lock(mutex_);
+  while (!is_stopping_) {
+    if (!jobs_.empty()) {
+      Entry entry = std::move(jobs_.front());
+      jobs_.pop_front();
+      lock.unlock();
+      run(entry);
+      lock.lock();
+    } else if (is_poll_wanted() && poll_at_ <= Clock::now()) {
+      lock.unlock();
+      run_poll();
+      lock.lock();
+    } else if (is_poll_wanted()) {
+      changed_.wait_until(lock, poll_at_);
+    } else if (reader_ == nullptr) {
+      changed_.wait(lock);
+    } else if (changed_.wait_until(lock, opened_at_ + kReaderAge) == std::cv_status::timeout) {
+      reader_.reset();
+    }
+  }
+}
+
+void StateThread::run(Entry& entry) {
+  try {
+    entry.job(reader());
+  } catch (...) {
+    entry.refuse(handled_error());
+  }
+}
+
+void StateThread::run_poll() {
+  Clock::time_point begin = Clock::now();
+  reader_.reset();
+  try {
+    poll_(reader());
+  } catch (const std::exception&) {
+    // Such as a file that a compaction of the writer deleted meanwhile.
+  }
+  Clock::time_point end = Clock::now();
+  poll_at_ = end + std::max<Clock::duration>(kReaderAge, kPollShare * (end - begin));
+}
+
+const Reader& StateThread::reader() {
+  if (reader_ == nullptr || opened_at_ + kReaderAge <= Clock::now()) {
+    reader_.reset();
+    opened_at_ = Clock::now();
+    reader_ = std::make_unique<Reader>(options_);
+  }
+  return *reader_;
+}
+
+}  // namespace flow

@@ -1,0 +1,245 @@
+#!/usr/bin/env python3
+"""flow ui over HTTP: who may ask, what is answered, and how it ends.
+
+usage: page_http.py --flow BIN [TEST...]
+"""
+import http.client
+import json
+import os
+import signal
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from page_place import ASKS, SCRIPT, WAITS, PagePlace  # noqa: E402
+from place import main  # noqa: E402
+
+POLICY = ("default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; "
+          "form-action 'none'; frame-ancestors 'none'")
+
+
+class Events:
+    """The stream of one page."""
+
+    def __init__(self, place, run=""):
+        self.connection = http.client.HTTPConnection("127.0.0.1", place.port, timeout=60)
+        self.connection.request("GET", "/api/events?run=" + run, headers={"Cookie": place.cookie})
+        self.answer = self.connection.getresponse()
+        place.addCleanup(self.connection.close)
+
+    def next(self):
+        """(event, data)"""
+        name = None
+        while True:
+            line = self.answer.readline().decode().rstrip("\n")
+            if line.startswith("event: "):
+                name = line[7:]
+            elif line.startswith("data: "):
+                return name, json.loads(line[6:])
+
+    def until(self, holds):
+        while True:
+            event = self.next()
+            if holds(*event):
+                return event
+
+
+class PageHttp(PagePlace):
+    def setUp(self):
+        super().setUp()
+        self.write("mixed.lua", SCRIPT)
+        self.write("waits.lua", WAITS)
+
+    def start_waiting(self):
+        process = self.start("run", "waits.lua", "--param", "path=" + self.path("gate"), "--name", "held")
+        self.until_holds("first")
+        return process
+
+    # ---- who may ask
+
+    def test_without_the_token_everything_is_refused(self):
+        self.open_page()
+        for path in ("/", "/assets/app.js", "/api/session", "/api/runs", "/api/runs/last", "/api/events"):
+            self.assertEqual(self.ask(path)[0], 401, path)
+        self.assertEqual(self.ask("/api/runs/last/cancel", "POST")[0], 401)
+        status, _, body = self.ask("/?token=wrong")
+        self.assertEqual(status, 403)
+        self.assertIn("flow ui", body)
+        self.assertEqual(self.ask("/api/runs?token=" + self.link.split("=")[1])[0], 401, "the token is for the page's address only")
+
+    def test_the_token_becomes_a_cookie_of_this_page(self):
+        self.open_page()
+        cookie = self.log_in()
+        self.assertRegex(cookie, r"^flow_page_%d=[\w-]{43}; HttpOnly; SameSite=Strict; Path=/$" % self.port)
+        self.assertNotIn(self.link.split("=")[1], cookie)
+        status, headers, body = self.ask("/")
+        self.assertEqual((status, headers["Content-Type"]), (200, "text/html; charset=utf-8"))
+        self.assertNotRegex(body, r"<script(?![^>]*src=)|<style|style=|\son\w+=|http:|https:", "no inline code, no other host")
+        self.assertEqual(self.ask("/assets/app.js")[1]["Content-Type"], "text/javascript; charset=utf-8")
+        self.assertEqual(self.ask("/assets/none.js")[0], 404)
+
+    def test_each_response_has_the_policy(self):
+        self.flow("run", "mixed.lua", "--quiet")
+        self.open_page()
+        answers = [self.ask("/"), self.ask("/?token=wrong"), self.ask("/api/runs")]
+        self.log_in()
+        answers += [self.ask(path) for path in ("/", "/assets/page.css", "/api/runs", "/api/runs/last", "/api/runs/nothing")]
+        for status, headers, _ in answers:
+            self.assertEqual(headers["Content-Security-Policy"], POLICY, status)
+            self.assertEqual(headers["X-Content-Type-Options"], "nosniff")
+            self.assertEqual(headers["Referrer-Policy"], "no-referrer")
+            self.assertEqual(headers["Cache-Control"], "no-store")
+
+    def test_other_hosts_and_origins_are_refused(self):
+        self.open_page()
+        self.log_in()
+        own = "127.0.0.1:%d" % self.port
+        self.assertEqual(self.ask("/api/runs", host="localhost:9000")[0], 200, "a forwarded port")
+        for host in ("evil.example:%d" % self.port, "intranet", "192.168.0.7", "127.0.0.1.evil.example"):
+            self.assertEqual(self.ask("/api/runs", host=host)[0], 403, host)
+        self.assertEqual(self.ask("/api/runs", Origin="http://" + own)[0], 200)
+        for origin in ("http://evil.example", "http://127.0.0.1:1", "null"):
+            self.assertEqual(self.ask("/api/runs", Origin=origin)[0], 403, origin)
+
+    # ---- what is answered
+
+    def test_the_data_is_that_of_the_verbs(self):
+        self.flow("run", "mixed.lua", "--name", "nightly", "--quiet")
+        self.flow("run", "mixed.lua", "--param", "lr=0.1", "--quiet")
+        self.open_page()
+        self.log_in()
+        rows = [dict(row, result=None) for row in reversed(self.runs())]
+        self.assertEqual(self.data("/api/runs"), {"total": 2, "matching": 2, "runs": rows})
+        self.assertEqual(self.data("/api/runs", q="NIGHT")["runs"], rows[1:])
+        self.assertEqual(self.data("/api/runs", q="0.1")["runs"], rows[:1])
+        self.assertEqual(self.data("/api/runs", status="succeeded"), {"total": 2, "matching": 0, "runs": []})
+        run = self.show("nightly")
+        self.assertEqual(self.data("/api/runs/nightly"), run)
+        lines = [dict(line, tag=line.get("tag")) for line in self.flow("logs", "nightly", "--json").lines()]
+        self.assertEqual(self.data("/api/runs/nightly/logs")["lines"], lines)
+        found = self.data("/api/runs/nightly/logs", task="work[3]@2", q="STEP 4")
+        self.assertEqual((found["total"], found["matching"], found["lines"][0]["text"]), (5, 1, "step 4 of part 3"))
+        for name in ("work[3]", "tool"):
+            task = self.data("/api/runs/nightly/task", name=name)
+            self.assertEqual(task["task"], next(each for each in run["tasks"] if each["name"] == name))
+            self.assertEqual(task["why"].strip(), json.loads(self.good("why", "nightly", name, "--verbose", "--json").out)["why"])
+        values = self.data("/api/runs/nightly/values", task="work[2]")
+        self.assertEqual([json.loads(values[each]) for each in ("arguments", "result")], [[2], 4])
+        failed = self.data("/api/runs/nightly/values", task="work[3]")
+        self.assertEqual((json.loads(failed["arguments"]), failed["result"]), ([3], None))
+        self.assertEqual(self.data("/api/runs/nightly/values", task="sum"), {"arguments": None, "result": None}, "it was skipped")
+        series = self.data("/api/runs/nightly/metrics", task="work[2]")["series"]
+        self.assertEqual([(each["metric"], [point[:2] for point in each["points"]]) for each in series],
+                         [("loss", [[i, 2 / i] for i in range(1, 6)])])
+        graph = json.loads(self.good("graph", "nightly", "--format", "json").out)
+        nodes = {node["name"]: node["needs"] for node in self.data("/api/runs/nightly/graph")["nodes"]}
+        self.assertEqual(nodes, {node["name"]: node["needs"] for node in graph["nodes"]})
+
+    def test_what_does_not_exist_is_said(self):
+        self.flow("run", "mixed.lua", "--quiet")
+        self.open_page()
+        self.log_in()
+        for path, status, word in (("/api/runs/nothing", 404, "nothing"), ("/api/runs/last/task?name=nothing", 404, "nothing"),
+                                   ("/api/runs/last/logs?task=nothing", 404, "nothing"), ("/api/none", 404, "/api/none"),
+                                   ("/api/runs/last/values?task=nothing", 404, "nothing"), ("/api/runs/last/signal", 405, "POST"),
+                                   ("/api/runs/last/cancel", 405, "POST")):
+            got, _, body = self.ask(path)
+            self.assertEqual(got, status, path)
+            self.assertIn(word, json.loads(body)["error"])
+
+    def test_events_say_what_changed(self):
+        self.open_page()
+        self.log_in()
+        # The state does not exist yet.
+        self.assertEqual(self.data("/api/runs"), {"total": 0, "matching": 0, "runs": []})
+        every = Events(self)
+        self.assertEqual(every.next(), ("reload", {"writer": False}))
+        process = self.start_waiting()
+        _, data = every.until(lambda kind, data: kind == "runs" and data["changed"])
+        self.assertEqual((data["writer"], data["changed"][0]["name"]), (True, "held"))
+        run = data["changed"][0]["run"]
+        one = Events(self, run)
+        self.assertEqual(one.next(), ("reload", {"writer": True}))
+        self.open("gate")
+        self.exits(0, self.end(process))
+        _, last = one.until(lambda kind, data: kind == "run" and data["status"] == "succeeded")
+        self.assertEqual(last["counts"]["succeeded"], 1)
+        seen = {"writer": True}
+
+        def has_ended(kind, data):
+            seen.update(data)
+            for row in data["changed"]:
+                seen["status"] = row["status"]
+            return seen.get("status") == "succeeded" and not seen["writer"]
+        every.until(has_ended)
+
+    # ---- actions
+
+    def test_a_run_is_cancelled_by_its_writer_only(self):
+        self.open_page()
+        self.log_in()
+        process = self.start_waiting()
+        token = self.data("/api/session")["token"]
+        own = {"Origin": "http://127.0.0.1:%d" % self.port}
+        self.assertEqual(self.ask("/api/runs/held/cancel", "POST", **own)[0], 403, "no token")
+        self.assertEqual(self.ask("/api/runs/held/cancel", "POST", X_Flow_Token=token)[0], 403, "no origin")
+        self.assertEqual(self.ask("/api/runs/held/cancel", "POST", X_Flow_Token=self.link.split("=")[1], **own)[0], 403, "another token")
+        self.assertEqual(self.show("held")["status"], "running")
+        status, _, body = self.ask("/api/runs/held/cancel", "POST", X_Flow_Token=token, **own)
+        self.assertEqual((status, json.loads(body)), (200, {"run": self.show("held")["run"]}), body)
+        self.exits(1, self.end(process))
+        self.assertEqual(self.show("held")["status"], "cancelled")
+        # Now no process writes the state.
+        status, _, body = self.ask("/api/runs/held/cancel", "POST", X_Flow_Token=token, **own)
+        self.assertEqual(status, 409)
+        self.assertIn("flow cancel ", json.loads(body)["error"])
+
+    def test_a_signal_answers_a_task_that_waits(self):
+        self.write("asks.lua", ASKS)
+        self.open_page()
+        self.log_in()
+        process = self.start("run", "asks.lua", "--name", "asked")
+        self.until_waits("ask")
+        fields = {"Origin": "http://127.0.0.1:%d" % self.port, "X_Flow_Token": self.data("/api/session")["token"]}
+        path = "/api/runs/asked/signal?name=approved"
+        self.assertEqual(self.ask(path, "POST", Origin=fields["Origin"], body="true")[0], 403, "no token")
+        for wrong in ("", "yes", "{"):
+            status, _, body = self.ask(path, "POST", **fields, body=wrong)
+            self.assertEqual(status, 400)
+            self.assertIn("not JSON", body)
+        self.assertEqual(self.ask("/api/runs/asked/signal", "POST", **fields, body="true")[0], 400, "no name")
+        status, _, body = self.ask(path, "POST", **fields, body='{"by":"ann"}')
+        self.assertEqual(status, 200, body)
+        self.exits(0, self.end(process))
+        self.assertEqual(self.show("asked")["result"], {"by": "ann"})
+        status, _, body = self.ask(path, "POST", **fields, body="true")
+        self.assertEqual(status, 409)
+        self.assertIn("flow signal ", body)
+
+    # ---- its start and its end
+
+    def test_it_ends_by_a_signal_and_with_its_terminal(self):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            process = self.open_page()
+            self.log_in()
+            Events(self).next()  # an open stream does not keep it
+            process.send_signal(number)
+            self.exits(0, self.end(process))
+
+    def test_it_listens_on_loopback_only(self):
+        for address in ("0.0.0.0:0", "[::]:0", "192.168.0.7:8080", "models.example:80"):
+            self.exits(2, self.flow("ui", "--listen", address), address, "loopback", "ssh -L")
+        self.exits(2, self.flow("ui", "--listen", "8080"), "127.0.0.1:8080")
+        self.open_page("--listen", "localhost:0")
+        self.assertEqual(self.address, "http://127.0.0.1:%d/" % self.port)
+        self.exits(4, self.flow("ui", "--listen", "127.0.0.1:%d" % self.port), "already in use", "port 0")
+
+    def test_the_link_is_printed(self):
+        process = self.start("ui")
+        self.assertIn(self.state, process.stdout.readline())
+        self.assertRegex(process.stdout.readline(), r"^http://127\.0\.0\.1:\d+/\?token=[\w-]{43}\n$")
+        process.terminate()
+        self.exits(0, self.end(process))
+
+
+if __name__ == "__main__":
+    main()

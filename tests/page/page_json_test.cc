@@ -1,0 +1,86 @@
+#include "engine/page/page_json.hpp"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+
+using namespace flow;
+
+namespace {
+
+RunInfo run_of(const std::string& id, const std::string& status, const std::string& name = "") {
+  RunInfo run;
+  run.id = id;
+  run.status = status;
+  run.name = name;
+  run.pipeline = "digits";
+  return run;
+}
+
+std::string row_of_run(const std::string& id, const std::string& status, const std::string& name) {
+  return page_run_row(run_of(id, status, name));
+}
+
+LogLine line_of(const std::string& text) {
+  LogLine line;
+  line.task = "train";
+  line.attempt = 2;
+  line.stream = 2;
+  line.at_ms = 1'795'238'220'000;
+  line.text = text;
+  return line;
+}
+
+}  // namespace
+
+TEST_CASE("runs are listed newest first, and a filter counts all that match") {
+  std::vector<RunInfo> runs = {run_of("r1", "failed", "Nightly"), run_of("r2", "succeeded"),
+                               run_of("r3", "failed", "nightly")};
+  CHECK(page_runs(runs, {"NIGHT", "failed"}, 1) ==
+        R"({"total":3,"matching":2,"runs":[)" + row_of_run("r3", "failed", "nightly") + "]}");
+  CHECK(page_runs(runs, {"", "succeeded"}, 10) ==
+        R"({"total":3,"matching":1,"runs":[)" + row_of_run("r2", "succeeded", "") + "]}");
+  CHECK(page_runs(runs, {"lr", ""}, 10) == R"({"total":3,"matching":0,"runs":[]})");
+}
+
+TEST_CASE("a row has neither tasks nor the result") {
+  RunInfo run = run_of("r1", "succeeded");
+  run.result = Value("large");
+  run.tasks.emplace_back();
+  std::string row = page_run_row(run);
+  CHECK(row.find("tasks") == std::string::npos);
+  CHECK(row.find(R"("result":null)") != std::string::npos);
+}
+
+TEST_CASE("the row of a task is that of the run's object") {
+  RunInfo run = run_of("r1", "failed");
+  TaskInfo task;
+  task.name = "train[2]";
+  task.status = "failed";
+  task.error = R"(it said ,"tasks":[ and ended)";
+  run.tasks.push_back(task);
+  std::string whole = run.json(), begin = "\"tasks\":[";
+  size_t at = whole.find(begin) + begin.size();
+  std::string row = whole.substr(at, whole.size() - at - 2);
+  CHECK(page_task(run, task, "why\nnot") ==
+        R"({"run":"r1","status":"failed","task":)" + row + R"(,"fraction":null,"why":"why\nnot"})");
+}
+
+TEST_CASE("the last lines of a log that match, with bytes that are not text replaced") {
+  std::vector<LogLine> lines = {line_of("Epoch 1"), line_of("other"), line_of("epoch \xff")};
+  CHECK(page_logs(lines, "EPOCH", 1) ==
+        R"({"total":3,"matching":2,"lines":[{"task":"train","tag":null,"attempt":2,"rank":0,)"
+        R"("stream":"stderr","at":"2026-11-21T05:17:00.000Z","text":"epoch )"
+        "\xef\xbf\xbd\"}]}");
+}
+
+TEST_CASE("of many points evenly spaced ones are sent, and NaN as null") {
+  MetricSeries series;
+  series.task = "train";
+  series.metric = "loss";
+  for (int64_t step = 0; step <= 10; step++)
+    series.points.push_back({step, step == 5 ? std::nan("") : static_cast<double>(step), step});
+  series.min = 0, series.max = 10, series.best = 0;
+  CHECK(page_metrics({series}, 3) ==
+        R"({"series":[{"task":"train","tag":null,"metric":"loss","total":11,"min":0,"max":10,)"
+        R"("best":0,"points":[[0,0,0],[5,null,5],[10,10,10]]}]})");
+}

@@ -1,0 +1,385 @@
+#!/usr/bin/env python3
+"""The page of flow ui in a headless Chromium: each view shows the numbers that --json prints. Skipped (77) without Debian's chromium,
+chromium-driver and python3-selenium.
+
+usage: page_views.py --flow BIN [TEST...]
+
+With AXE_SCRIPT, the path of axe.min.js (of the wheel axe-playwright-python, for example), axe checks each view too.
+"""
+import os
+import re
+import shutil
+import sys
+import unittest
+
+SYSTEM_PYTHON = "/usr/bin/python3"  # whose packages are Debian's
+try:
+    from selenium import webdriver
+    from selenium.common.exceptions import StaleElementReferenceException
+    from selenium.webdriver.chrome.service import Service
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+except ImportError:
+    if os.path.exists(SYSTEM_PYTHON) and os.path.realpath(sys.executable) != os.path.realpath(SYSTEM_PYTHON):
+        os.execv(SYSTEM_PYTHON, [SYSTEM_PYTHON, *sys.argv])
+    print("skipped: python3-selenium is not installed")
+    sys.exit(77)
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from page_place import ASKS, BIG, SCRIPT, WAITS, PagePlace  # noqa: E402
+from place import main  # noqa: E402
+
+STATES = ("succeeded", "failed", "running", "waiting", "ready", "pending", "skipped", "cancelled", "cached", "ignored")
+
+
+def programs():
+    return shutil.which("chromium"), shutil.which("chromedriver")
+
+
+def counts_in(text):
+    """{"succeeded": 1990} of "1,990 succeeded · 10 failed"."""
+    return {state: int(number.replace(",", "")) for number, state in re.findall(r"([\d,]+) (\w+)", text) if state in STATES}
+
+
+def set_counts(run):
+    return {state: number for state, number in run["counts"].items() if number > 0}
+
+
+class Views(PagePlace):
+    def setUp(self):
+        super().setUp()
+        self.write("mixed.lua", SCRIPT)
+        self.write("big.lua", BIG)
+        self.write("waits.lua", WAITS)
+
+    def browse(self, width=1200, dark=False):
+        browser, driver = programs()
+        options = webdriver.ChromeOptions()
+        options.binary_location = browser
+        for word in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--window-size=%d,900" % width,
+                     "--user-data-dir=" + self.path("browser")):
+            options.add_argument(word)
+        if dark:
+            options.add_argument("--blink-settings=preferredColorScheme=0")
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+        self.driver = webdriver.Chrome(service=Service(driver), options=options)
+        self.addCleanup(self.driver.quit)
+        self.driver.set_window_size(width, 900)
+        self.open_page()
+        self.driver.get(self.link)
+        self.wait("connected", lambda: self.text("#link").startswith("live"))
+
+    def visit(self, path):
+        self.driver.execute_script("location.hash = arguments[0]", path)
+
+    def all(self, selector):
+        return self.driver.find_elements(By.CSS_SELECTOR, selector)
+
+    def click(self, selector):
+        """A live view may replace the element before the click reaches it."""
+        def clicked():
+            try:
+                self.driver.find_element(By.CSS_SELECTOR, selector).click()
+            except StaleElementReferenceException:
+                return False
+            return True
+        self.wait(selector + " is clicked", clicked)
+
+    def texts(self, selector):
+        """In one step: live views replace their elements."""
+        return self.driver.execute_script("return [...document.querySelectorAll(arguments[0])].map((each) => each.textContent)", selector)
+
+    def text(self, selector):
+        return (self.texts(selector) or [""])[0]
+
+    def wait(self, what, holds):
+        self.until(what, holds)
+
+    def is_quiet(self):
+        """The browser has reported no error: no exception, no violation of the policy, no failed request."""
+        self.assertEqual([line["message"] for line in self.driver.get_log("browser")], [])
+
+    def focused(self):
+        return self.driver.execute_script("const e = document.activeElement; return e.id || e.getAttribute('href') || e.textContent")
+
+    def press(self, *keys):
+        """To what has the focus: a live view may replace that element."""
+        for key in keys:
+            webdriver.ActionChains(self.driver).send_keys(key).perform()
+
+    def tab_to(self, wanted, most=40):
+        """Only with the keyboard."""
+        seen = []
+        for _ in range(most):
+            self.press(Keys.TAB)
+            seen.append(self.focused())
+            if seen[-1] == wanted:
+                return
+        self.fail("Tab does not reach %s: %s" % (wanted, seen))
+
+    # ---- the views
+
+    def test_runs_and_their_filter(self):
+        for name in ("nightly", "weekly"):
+            self.flow("run", "mixed.lua", "--name", name, "--quiet")
+        self.good("run", "big.lua", "--param", "n=3", "--quiet")
+        self.browse()
+        self.assertNotIn("token", self.driver.current_url)
+        runs = list(reversed(self.runs()))
+        self.wait("the rows", lambda: len(self.all("#runs tr")) == 3)
+        for run in runs:
+            row = "#runs tr[data-run='%s']" % run["run"]
+            self.assertEqual(self.text(row + " a"), run["name"] or run["pipeline"])
+            self.assertEqual(self.text(row + " .state"), run["status"])
+            self.assertEqual(counts_in(self.text(row + " .counts")), set_counts(run))
+            self.assertEqual(self.all(row + " time")[0].get_attribute("datetime"), run["started"])
+        self.assertEqual(self.texts("#runs .id"), [run["run"] for run in runs], "the newest first")
+        self.all("#search")[0].send_keys("WEEK")
+        self.wait("the search", lambda: self.text("#summary") == "1 of 3 runs")
+        self.assertEqual(self.texts("#runs a"), ["weekly"])
+        self.all("#search")[0].clear()
+        self.all("#search")[0].send_keys(Keys.BACKSPACE)
+        self.click("#status option[value=succeeded]")
+        self.wait("the filter", lambda: self.texts("#runs a") == ["big"])
+        self.assertIn("status=succeeded", self.driver.current_url)
+        self.is_quiet()
+
+    def test_a_run(self):
+        self.flow("run", "mixed.lua", "--name", "nightly", "--quiet")
+        run = self.show("nightly")
+        self.browse()
+        self.visit("#/runs/" + run["run"])
+        self.wait("the run", lambda: self.text("h1") == "nightly" and self.texts("#groups tr"))
+        self.assertEqual(self.text("#facts .state"), run["status"])
+        self.assertEqual(counts_in(self.text("#counts")), set_counts(run))
+        self.assertEqual(self.text("#failures h2"), "1 task failed")
+        self.assertIn("part 3 is broken", self.text("#failures li"))
+        by_task = {}
+        for task in run["tasks"]:
+            counts = by_task.setdefault(task["name"].split("[")[0], {})
+            counts[task["status"]] = counts.get(task["status"], 0) + 1
+        shown = {name: counts_in(self.text("#groups tr[data-group='%s'] .counts" % name)) for name in self.texts("#groups button")}
+        self.assertEqual(shown, by_task)
+        self.assertEqual(sorted(self.driver.execute_script("return [...document.querySelectorAll('.graph .box')].map((box) => box.dataset.group)")), sorted(by_task))
+        edges = len(self.all(".graph .edge"))
+        self.assertEqual(edges, 2, "load to work, work to sum")
+        ran = sorted(task["name"] for task in run["tasks"] if task["attempts"] > 0)
+        self.assertEqual(sorted(self.driver.execute_script("return [...document.querySelectorAll('.spans .span')].map((bar) => bar.dataset.task)")), ran)
+        self.assertEqual(len(self.all(".spans .cross")), run["counts"]["failed"])
+        self.assertEqual(len(self.all(".spans .retry")), sum(task["attempts"] > 1 for task in run["tasks"]))
+        rows = {cells[0]: cells for cells in self.driver.execute_script(
+            "return [...document.querySelectorAll('.virtual tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent))")}
+        for task in run["tasks"]:
+            name, state, attempts, _, worker = rows[task["name"]]
+            self.assertEqual((state, attempts, worker), (task["status"], str(task["attempts"]), task["worker"] or "–"), name)
+        self.assertEqual(len(self.all(".plot")), 4, "a plot for each part")
+        self.assertEqual(len(self.texts("#params pre")), 1)
+        self.all("#task-search")[0].send_keys("BROKEN")
+        self.wait("the search", lambda: self.texts(".virtual tbody a") == ["work[3]"])
+        self.is_quiet()
+
+    def test_a_task_with_its_log(self):
+        self.flow("run", "mixed.lua", "--quiet")
+        run = self.show()
+        task = self.tasks()["work[3]"]
+        self.browse()
+        self.visit("#/runs/%s/task/work%%5B3%%5D" % run["run"])
+        self.wait("the log", lambda: len(self.all("#log-lines li")) > 0)
+        self.assertEqual((self.text("h1"), self.text("#facts .state"), self.text("#attempt-count")), ("work[3]", "failed", str(task["attempts"])))
+        self.assertEqual(self.text("#error pre"), task["error"])
+        self.assertEqual(self.text("#why"), self.good("why", "last", "work[3]").out.strip())
+        self.assertEqual(len(self.all("#attempts tr")), task["attempts"])
+        lines = self.flow("logs", "last", "work[3]", "--json").lines()
+        self.assertEqual(self.texts("#log-lines .text"), [line["text"] for line in lines])
+        self.click("#log-attempt option[value='2']")
+        last = [line["text"] for line in lines if line["attempt"] == 2]
+        self.wait("the attempt", lambda: self.texts("#log-lines .text") == last)
+        self.all("#log-search")[0].send_keys("STEP 4")
+        self.wait("the search", lambda: self.texts("#log-lines .text") == ["step 4 of part 3"])
+        self.assertEqual(self.texts("#log-lines mark"), ["step 4"])
+        self.assertIn("1 of 5 lines", self.text("#log-note"))
+        plot = self.text(".plot p")
+        self.assertIn("last 0.6 · best 0.6 · min 0.6 · max 3", plot)
+        self.assertIn("5 points, step 1 to 5", plot)
+        self.assertEqual(self.texts("#around a"), ["load", "sum"])
+        self.wait("the arguments", lambda: self.text("#arguments") == "[\n  3\n]")
+        self.assertEqual(self.all("#task-result"), [])
+        self.visit("#/runs/%s/task/work%%5B2%%5D" % run["run"])
+        self.wait("the result", lambda: self.text("#task-result") == "4")
+        # Text of a task is never markup.
+        self.visit("#/runs/%s/task/tool" % run["run"])
+        self.wait("the output", lambda: "<b>bold</b>" in self.texts("#log-lines .text"))
+        self.assertEqual(self.all("#log-lines b"), [])
+        self.is_quiet()
+
+    def test_a_run_of_2000_tasks(self):
+        self.good("run", "big.lua", "--quiet")
+        run = self.show()
+        self.browse()
+        self.visit("#/runs/" + run["run"])
+        self.wait("the tasks", lambda: self.text("#task-summary") == "2,000 tasks")
+        self.assertEqual(counts_in(self.text("#counts")), {"succeeded": 2000})
+        self.assertEqual(len(self.all(".spans .span")), 2000)
+        self.assertLess(len(self.all(".virtual tbody tr")), 60, "only rows in view are elements")
+        self.driver.execute_script("const list = document.querySelector('.list'); list.scrollTop = list.scrollHeight")
+        self.wait("the last row", lambda: "work[2000]" in self.texts(".virtual tbody a"))
+        self.all("#task-search")[0].send_keys("work[1234]")
+        self.wait("one row", lambda: self.texts(".virtual tbody a") == ["work[1234]"])
+        self.is_quiet()
+
+    # ---- live
+
+    def test_a_run_is_followed_and_cancelled(self):
+        self.browse()
+        self.assertIn("There is no run yet", self.text(".empty-state"))
+        process = self.start("run", "waits.lua", "--param", "path=" + self.path("gate"), "--name", "held")
+        self.wait("the new run", lambda: self.texts("#runs a") == ["held"])
+        self.wait("it runs", lambda: self.text("#runs .state") == "running")
+        self.click("#runs a")
+        self.wait("the task runs", lambda: counts_in(self.text("#counts")) == {"running": 1})
+        self.wait("the button", lambda: len(self.all("#cancel")) == 1)
+        self.click("#cancel")
+        self.press(Keys.ESCAPE)
+        self.wait("the dialog is closed", lambda: not self.all("dialog[open]"))
+        self.assertEqual(self.show("held")["status"], "running")
+        self.click("#cancel")
+        self.click("#cancel-confirm")
+        self.exits(1, self.end(process))
+        self.wait("the page says so", lambda: self.text("#facts .state") == "cancelled")
+        self.assertEqual(self.show("held")["status"], "cancelled")
+        self.assertEqual(self.all("#cancel"), [])
+        self.is_quiet()
+
+    def test_nothing_of_an_interrupted_run_seems_to_go_on(self):
+        process = self.start("run", "waits.lua", "--param", "path=" + self.path("gate"))
+        self.until_holds("first")
+        self.kill(process)
+        run = self.show()
+        self.assertEqual((run["status"], run["tasks"][0]["status"]), ("interrupted", "running"))
+        self.browse()
+        self.visit("#/runs/" + run["run"])
+        self.wait("the task", lambda: len(self.all(".virtual tbody a")) == 1)
+        self.assertEqual(self.text("#facts .state"), "interrupted")
+        self.assertEqual(self.all("[data-since]"), [])
+        self.assertIn("flow cancel " + run["run"], self.text(".actions"), "no process would do it")
+        self.click(".virtual tbody a")
+        self.wait("its page", lambda: self.text("h1") == "hold" and len(self.all("#attempts tr")) == 1)
+        self.assertEqual(self.all("[data-since]"), [])
+        self.is_quiet()
+
+    def test_a_signal_is_sent(self):
+        self.write("asks.lua", ASKS)
+        process = self.start("run", "asks.lua", "--name", "asked")
+        self.until_waits("ask")
+        self.browse()
+        self.visit("#/runs/" + self.runs()[0]["run"])
+        self.wait("the task", lambda: "“approved”" in self.text("#waits"))
+        self.click("#waits a")
+        self.wait("the button", lambda: len(self.all("#signal")) == 1)
+        self.click("#signal")
+        self.wait("the value", lambda: self.focused() == "signal-value" or self.all("#signal-value")[0].is_displayed())
+        self.all("#signal-value")[0].send_keys(Keys.CONTROL, "a")
+        self.all("#signal-value")[0].send_keys('{"by":"ann"}', Keys.ENTER)
+        self.exits(0, self.end(process))
+        self.assertEqual(self.show("asked")["result"], {"by": "ann"})
+        self.wait("the end", lambda: self.text("#facts .state") == "succeeded" and self.all("#signal") == [])
+        self.wait("the result", lambda: '"by": "ann"' in self.text("#task-result"))
+        self.is_quiet()
+
+    def test_a_log_is_followed(self):
+        self.write("talks.lua", r'''
+local flow = require "flow"
+local talk = flow.shell("talk", { args = { "path" }, command = [[echo first; while [ ! -e {path} ]; do sleep 0.05; done; echo second]] })
+return flow.pipeline("talks", { path = flow.param.string {} }, function(p) return talk { path = p.path }.stdout end)
+''')
+        self.browse()
+        process = self.start("run", "talks.lua", "--param", "path=" + self.path("gate"))
+        self.wait("the run", lambda: len(self.all("#runs a")) == 1)
+        run = self.runs()[0]["run"]
+        self.visit("#/runs/%s/task/talk" % run)
+        self.wait("the first line", lambda: self.texts("#log-lines .text") == ["first"])
+        self.open("gate")
+        self.exits(0, self.end(process))
+        self.wait("the end", lambda: self.text("#facts .state") == "succeeded")
+        self.wait("the second line", lambda: self.texts("#log-lines .text") == ["first", "second"])
+        self.is_quiet()
+
+    # ---- for everyone
+
+    def test_the_keyboard_reaches_what_the_mouse_does(self):
+        self.flow("run", "mixed.lua", "--name", "nightly", "--quiet")
+        run = self.show()["run"]
+        self.browse()
+        self.wait("the row", lambda: len(self.all("#runs a")) == 1)
+        self.press(Keys.TAB)
+        self.assertEqual(self.focused(), "#main", "the first stop skips the header")
+        self.tab_to("search")
+        self.tab_to("status")
+        self.tab_to("#/runs/" + run)
+        self.press(Keys.ENTER)
+        self.wait("the run", lambda: len(self.all(".virtual tbody a")) > 0)
+        self.wait("the title is focused", lambda: self.focused() == "nightly")
+        self.tab_to("work")
+        self.press(Keys.ENTER)
+        self.wait("only that task", lambda: len(self.all(".virtual tbody a")) == 4)
+        self.assertEqual(self.focused(), "task-search")
+        self.tab_to("#/runs/%s/task/work%%5B3%%5D" % run)
+        self.press(Keys.ENTER)
+        self.wait("the task", lambda: self.text("h1") == "work[3]" and len(self.all("#log-lines li")) > 0)
+        self.tab_to("log-search")
+        self.is_quiet()
+
+    def test_controls_and_regions_have_names(self):
+        self.flow("run", "mixed.lua", "--quiet")
+        run = self.show()["run"]
+        self.browse()
+        for path in ("#/", "#/runs/" + run, "#/runs/%s/task/tool" % run):
+            self.visit(path)
+            self.wait("the view", lambda: len(self.all("main tbody tr")) > 0)
+            nameless = self.driver.execute_script("""
+                const named = (e) => e.getAttribute("aria-label") || (e.labels && e.labels.length > 0) || e.textContent.trim() !== "" ||
+                  (e.getAttribute("aria-labelledby") && document.getElementById(e.getAttribute("aria-labelledby")));
+                return [...document.querySelectorAll("a, button, input, select, section, [role=region], [role=img], table")]
+                  .filter((e) => !named(e)).map((e) => e.outerHTML)""")
+            self.assertEqual(nameless, [], path)
+            ids = self.driver.execute_script("return [...document.querySelectorAll('[id]')].map((e) => e.id)")
+            self.assertEqual(len(ids), len(set(ids)), path)
+            self.assertEqual(len(self.all("h1")), 1)
+
+    @unittest.skipUnless("AXE_SCRIPT" in os.environ, "AXE_SCRIPT does not name axe.min.js")
+    def test_axe_finds_nothing_to_correct(self):
+        self.flow("run", "mixed.lua", "--quiet")
+        self.good("run", "big.lua", "--quiet")
+        big, mixed = [run["run"] for run in reversed(self.runs())]
+        with open(os.environ["AXE_SCRIPT"]) as file:
+            axe = file.read()
+        self.browse()
+        for scheme in ("light", "dark"):
+            self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+            for path in ("#/", "#/runs/" + mixed, "#/runs/" + big, "#/runs/%s/task/work%%5B3%%5D" % mixed, "#/runs/nothing"):
+                self.visit(path)
+                self.wait("the view", lambda: self.text("h1") != "" and (path.endswith("nothing") or len(self.all("main tbody tr")) > 0))
+                self.driver.execute_script(axe)
+                found = self.driver.execute_async_script("const end = arguments[0]; axe.run().then((r) => end(r.violations.map((v) => [v.id, v.nodes[0].html])))")
+                self.assertEqual(found, [], (scheme, path))
+
+    def test_a_phone_in_the_dark(self):
+        self.flow("run", "mixed.lua", "--quiet")
+        run = self.show()["run"]
+        self.browse(width=390, dark=True)
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": 360, "height": 740, "deviceScaleFactor": 2, "mobile": True})
+        for path in ("#/", "#/runs/" + run, "#/runs/%s/task/work%%5B3%%5D" % run):
+            self.visit(path)
+            self.wait("the view", lambda: len(self.all("main tbody tr")) > 0)
+            self.assertLessEqual(self.driver.execute_script("return document.documentElement.scrollWidth - innerWidth"), 0, path)
+        ground, text = self.driver.execute_script("const s = getComputedStyle(document.documentElement); return [s.backgroundColor, s.color]")
+        self.assertLess(int(re.search(r"\d+", ground)[0]), 60)
+        self.assertGreater(int(re.search(r"\d+", text)[0]), 180)
+        self.is_quiet()
+
+
+if __name__ == "__main__":
+    if None in programs():
+        print("skipped: chromium and chromium-driver are not installed")
+        sys.exit(77)
+    main()
