@@ -397,6 +397,7 @@ std::shared_ptr<detail::RunHandle> LocalEngine::find_request(const Submission& s
   if (!record.ok()) return nullptr;  // removed by gc
   Submission again = submission;
   again.options.request.clear();
+  if (again.options.detached) again.options.serve_for_ms = RunOptions().serve_for_ms;  // as kept
   if (!is_over(record->status)) return resume_for(record->id, "", Resumption::resume, again);
   state->on_end();
   return state;
@@ -405,9 +406,10 @@ std::shared_ptr<detail::RunHandle> LocalEngine::find_request(const Submission& s
 std::shared_ptr<detail::RunHandle> LocalEngine::run_for(const Submission& submission) {
   if (auto requested_before = find_request(submission)) return requested_before;
   ok_or_throw(check_for_work_elsewhere());
-  adopt_serving_version(submission.options.name, "");
+  const Status adopted = adopt_serving_version(submission.options.name, "");
   auto held = engine_loop_->parts().pins.hold();
   Prepared prepared = value_or_throw(prepare(*engine_loop_, submission));
+  ok_or_throw(check_canary(adopted, *prepared.plan));
   RunId id = prepared.context.record.id;
   auto nested =
       value_or_throw(nested_.check(*engine_loop_, id, prepared.plan, *submission.environment));
@@ -436,7 +438,7 @@ std::shared_ptr<detail::RunHandle> LocalEngine::resume_for(const std::string& se
                                                            const Submission& from) {
   if (auto requested_before = find_request(from)) return requested_before;
   const RunRecord named = value_or_throw(select_record(engine_loop_->parts().store, selector));
-  if (!from.is_unattended) adopt_serving_version(named.name, named.id);
+  const Status adopted = adopt_serving_version(named.name, named.id);
   auto held = engine_loop_->parts().pins.hold();
   RunRecord record = value_or_throw(select_record(engine_loop_->parts().store, named.id));
   auto state = watch(record.id);
@@ -464,6 +466,7 @@ std::shared_ptr<detail::RunHandle> LocalEngine::resume_for(const std::string& se
           "the run {} was started on another machine, from `{}`: resume it with new code there",
           record.id, record.script)));
     Prepared prepared = value_or_throw(prepare(*engine_loop_, again));
+    ok_or_throw(check_canary(adopted, *prepared.plan));
     prepared.context.record.id = record.id;
     prepared.context.record.name = record.name;
     prepared.context.record.submitted = record.submitted;
@@ -489,6 +492,7 @@ std::shared_ptr<detail::RunHandle> LocalEngine::resume_for(const std::string& se
   std::string bundle_bytes = value_or_throw(engine_loop_->parts().blobs.get(record.bundle_digest));
   std::string plan_bytes = value_or_throw(engine_loop_->parts().blobs.get(record.plan_digest));
   Plan plan = value_or_throw(decode_plan(plan_bytes));
+  ok_or_throw(check_canary(adopted, plan));
   Capacity capacity = value_or_throw(capacity_for(plan, *engine_loop_));
   std::vector<std::string> warnings;
   std::vector<Error> errors = check_requirements(plan, *from.environment, capacity, warnings);
@@ -508,7 +512,8 @@ std::shared_ptr<detail::RunHandle> LocalEngine::resume_for(const std::string& se
   context.is_of_head = is_head();
   context.is_unattended = from.is_unattended;
   if (!context.is_unattended) context.listener = state;
-  if (context.is_detached) keep_options(context);
+  auto before = find_detached_run(engine_loop_->parts().store, record.id);
+  if (context.is_detached && before.ok() && *before) keep_options(context, **before);
   Bundle bundle = value_or_throw(decode_bundle(*context.bundle));
   std::string changed = changed_sources(bundle);
   if (!changed.empty()) {
@@ -518,7 +523,7 @@ std::shared_ptr<detail::RunHandle> LocalEngine::resume_for(const std::string& se
                        changed, record.id));
   }
   report_changed_inputs(*state, record);
-  ok_or_throw(engine_loop_->resume(std::move(context), task));
+  ok_or_throw(engine_loop_->resume(std::move(context), task, how == Resumption::retry));
   return state;
 }
 
@@ -565,10 +570,11 @@ std::shared_ptr<detail::RunHandle> LocalEngine::serve_for(const std::string& sel
   Submission submission = from;
   std::string& name = submission.options.name;
   if (rolls_back || name.empty()) name = record.name;
-  adopt_serving_version(name, "");
+  const Status adopted = adopt_serving_version(name, "");
   auto held = engine_loop_->parts().pins.hold();
   Prepared prepared = value_or_throw(prepare_stored(
       store, blobs, record, submission, rolls_back ? Takeover::at_once : Takeover::by_canary));
+  ok_or_throw(check_canary(adopted, *prepared.plan));
   prepared.context.record.id = engine_loop_->parts().stored_runs.new_id();
   prepared.context.record.submitted = engine_loop_->parts().clock.now();
   Capacity capacity = value_or_throw(capacity_for(*prepared.plan, *engine_loop_));

@@ -102,13 +102,13 @@ class LocalEngine final : public EngineService, private RunEngine {
   bool is_head() const { return !options_.listen.empty() || options_.slurm.has_value(); }
   /// Goes on with the detached runs of earlier writers, as EngineOptions::resume_detached says.
   void resume_left_runs();
-  /// The options of a detached run that its resumption does not give are those it had.
-  void keep_options(RunContext& context) const;
-  /// Resumes the run without a client. An error is kept with the run.
-  void resume_unattended(const RunId& id);
+  /// Resumes the run without a client. An error is also kept with the run, and reported.
+  Status resume_unattended(const RunId& id);
   /// Goes on with the run that serves the name, if the process that executed it has died, its
-  /// replicas still serve, and it is not `other`.
-  void adopt_serving_version(const std::string& name, const RunId& other);
+  /// replicas still serve, and it is not `other`. Error if that fails.
+  Status adopt_serving_version(const std::string& name, const RunId& other);
+  /// Error if the plan has a canary, which needs the version before, and `adopted` is an error.
+  static Status check_canary(const Status& adopted, const Plan& plan);
   /// The active runs that it resumed so, and that no client follows.
   std::vector<RunId> unattended_runs() const;
   /// Warns if an input of the run has changed.

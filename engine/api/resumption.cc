@@ -44,33 +44,24 @@ void log_events(detail::RunHandle& state) {
 
 // The oldest first: a version that serves a name before the one that is to take it over.
 void LocalEngine::resume_left_runs() {
-  // Elsewhere, the workers that run their attempts wait for another head.
+  // A state with workers that wait for their own head: only that head may go on with the attempts.
   if (!options_.resume_detached || !busy_elsewhere_.empty()) return;
   const Store& store = engine_loop_->parts().store;
   Result<std::vector<RunId>> left = std::vector<RunId>();
   engine_loop_->inspect(
       [&](const core::State& state, InputResolver&) { left = left_runs(state, store, is_head()); });
   for (const RunId& id : value_or_throw(std::move(left)))
-    if (id != options_.resume_except) resume_unattended(id);
+    if (id != options_.resume_except) (void)resume_unattended(id);  // the error is kept
 }
 
-void LocalEngine::keep_options(RunContext& context) const {
-  auto before = find_detached_run(engine_loop_->parts().store, context.record.id);
-  if (!before.ok() || !*before) return;
-  const RunOptions unset;
-  if (context.grace_ms == unset.grace_ms) context.grace_ms = (*before)->grace_ms;
-  if (context.serve_for_ms == unset.serve_for_ms) context.serve_for_ms = (*before)->serve_for_ms;
-  if (context.front_lease_ms == unset.front_lease_ms)
-    context.front_lease_ms = (*before)->front_lease_ms;
-}
-
-void LocalEngine::resume_unattended(const RunId& id) {
+Status LocalEngine::resume_unattended(const RunId& id) {
   RunOptions options;
   options.detached = true;
   try {
     Submission submission = local_submission(options);
     submission.is_unattended = true;
     log_events(*resume_for(id, "", Resumption::resume, submission));
+    return {};
   } catch (const Failed& failed) {
     const std::string& why = failed.error.message;
     auto row = find_detached_run(engine_loop_->parts().store, id);
@@ -83,12 +74,13 @@ void LocalEngine::resume_unattended(const RunId& id) {
                  "flow: the run %s is not resumed: %s\n`flow resume %s --detach` resumes it when "
                  "that is solved, `flow cancel %s` ends it for good\n",
                  id.c_str(), why.c_str(), id.c_str(), id.c_str());
+    return failed.error;
   }
 }
 
 // Otherwise a new version would find no other one at work, and would have no canary.
-void LocalEngine::adopt_serving_version(const std::string& name, const RunId& other) {
-  if (name.empty() || !options_.resume_detached) return;
+Status LocalEngine::adopt_serving_version(const std::string& name, const RunId& other) {
+  if (name.empty() || !options_.resume_detached) return {};
   EngineComponents& parts = engine_loop_->parts();
   std::optional<RunId> left;
   std::vector<std::string> folders;
@@ -96,20 +88,37 @@ void LocalEngine::adopt_serving_version(const std::string& name, const RunId& ot
     for (const auto& [id, run] : state.runs) {
       bool serves = run.name == name && id != other && is_to_go_on(run) && run.stopping &&
                     run.rollover.phase == core::RolloverPhase::done;
-      if (!serves || parts.active_runs.contains(id)) continue;
+      if (!serves || parts.active_runs.contains(id) || id == options_.resume_except) continue;
       left = id;
       for (core::UnitId service : run.services)
         folders.push_back(front_folder(parts.options.state_dir, run, service));
     }
   });
-  if (!left) return;
+  if (!left) return {};
   bool is_served = std::ranges::any_of(folders, [&](const std::string& folder) {
     auto status = front_status(folder);
     return status.ok() && std::ranges::any_of(status->versions(), [&](const auto& version) {
              return version.version() == *left && version.replicas_size() > 0;
            });
   });
-  if (is_served) resume_unattended(*left);
+  if (!is_served) return {};
+  Status resumed = resume_unattended(*left);
+  if (resumed.ok()) return {};
+  return Error{resumed.error().kind,
+               fmt::format("the run {} serves `{}`, but nothing executes it, and it cannot be "
+                           "resumed: {}. So there would be no canary beside it: the new version "
+                           "would have all traffic at once. Resume it first: `flow resume {} "
+                           "--detach`; or end it, and the name is not served until the new version "
+                           "is ready: `flow cancel {}`; or give the services of the new version no "
+                           "`canary`, or `rollover = \"replace\"`",
+                           *left, name, resumed.error().message, *left, *left)};
+}
+
+Status LocalEngine::check_canary(const Status& adopted, const Plan& plan) {
+  bool has_canary = std::ranges::any_of(plan.defs, [](const TaskDef& def) {
+    return !def.service.canary.percents.empty() && !def.service.rolls_by_replacing;
+  });
+  return has_canary ? adopted : Status();
 }
 
 std::vector<RunId> LocalEngine::unattended_runs() const {

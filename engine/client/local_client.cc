@@ -399,7 +399,9 @@ void LocalClientEngine::take_over(std::shared_ptr<detail::RunHandle> state,
       if (!successor_) successor_ = value_or_throw(open_engine(options_, dir_, open_writer_));
       successor = successor_.get();
     }
-    auto inner = successor->resume(state->id, options, false);
+    RunOptions again = options;
+    if (again.detached) again.serve_for_ms = RunOptions().serve_for_ms;  // as kept with the run
+    auto inner = successor->resume(state->id, again, false);
     {
       std::lock_guard lock(state->mutex);
       state->info = inner->info;

@@ -56,7 +56,7 @@ void ReplicaLink::leave(int64_t grace_ms, bool is_replaced) {
   int64_t stays = kStays;
   if (leave_ms_.compare_exchange_strong(stays, std::max<int64_t>(0, grace_ms))) {
     // The thread of serve() looks for it after each batch; a call of predict may outlast the grace.
-    // While that thread sends, it calls nothing.
+    // While that thread sends, it is not inside predict.
     std::unique_lock lock(mutex_, std::try_to_lock);
     if (lock.owns_lock() && can_write(descriptor_)) send_leave();
   }

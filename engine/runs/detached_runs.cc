@@ -18,6 +18,7 @@ void read_number(const Value& row, const char* name, int64_t& to) {
 std::string encode_detached_run(const DetachedRun& run) {
   return to_json(Value::map({{Value("grace_ms"), Value(run.grace_ms)},
                              {Value("serve_for_ms"), Value(run.serve_for_ms)},
+                             {Value("serve_until_ms"), Value(run.serve_until_ms)},
                              {Value("front_lease_ms"), Value(run.front_lease_ms)},
                              {Value("of_head"), Value(run.is_of_head)},
                              {Value("problem"), Value(run.problem)}}));
@@ -29,6 +30,7 @@ DetachedRun decode_detached_run(std::string_view row) {
   if (!value.ok() || value->kind() != Value::Kind::table) return run;
   read_number(*value, "grace_ms", run.grace_ms);
   read_number(*value, "serve_for_ms", run.serve_for_ms);
+  read_number(*value, "serve_until_ms", run.serve_until_ms);
   read_number(*value, "front_lease_ms", run.front_lease_ms);
   const Value* of_head = value->find(std::string_view("of_head"));
   run.is_of_head =

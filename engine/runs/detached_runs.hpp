@@ -17,8 +17,9 @@ struct DetachedRun {
   int64_t grace_ms = RunOptions().grace_ms;
   int64_t serve_for_ms = RunOptions().serve_for_ms;
   int64_t front_lease_ms = RunOptions().front_lease_ms;
-  bool is_of_head = false;  // a head executed it: it waits for the next one
-  std::string problem;      // why the last such process could not; "" for none
+  bool is_of_head = false;      // a head executed it: it waits for the next one
+  std::string problem;          // why the last such process could not; "" for none
+  int64_t serve_until_ms = -1;  // when serve_for_ms is over, by the state's clock; -1: not begun
 };
 
 std::string encode_detached_run(const DetachedRun& run);

@@ -1,6 +1,33 @@
 #include "engine/runtime/active_runs.hpp"
 
+#include <utility>
+
+#include "engine/store/row_keys.hpp"
+
 namespace flow {
+
+void put_detachment(const RunContext& context, Batch& batch) {
+  std::string key = detached_key(context.record.id);
+  if (!context.is_detached) return batch.erase(Family::kv, std::move(key));
+  DetachedRun row;
+  row.grace_ms = context.grace_ms;
+  row.serve_for_ms = context.serve_for_ms;
+  row.serve_until_ms = context.serve_until_ms;
+  row.front_lease_ms = context.front_lease_ms;
+  row.is_of_head = context.is_of_head;
+  batch.put(Family::kv, std::move(key), encode_detached_run(row));
+}
+
+void keep_options(RunContext& context, const DetachedRun& before) {
+  const RunOptions unset;
+  if (context.grace_ms == unset.grace_ms) context.grace_ms = before.grace_ms;
+  if (context.serve_for_ms == unset.serve_for_ms) {
+    context.serve_for_ms = before.serve_for_ms;
+    context.serve_until_ms = before.serve_until_ms;
+  }
+  if (context.front_lease_ms == unset.front_lease_ms)
+    context.front_lease_ms = before.front_lease_ms;
+}
 
 RunContext* ActiveRuns::find(const core::RunId& run) {
   auto found = contexts_.find(run);
@@ -12,13 +39,19 @@ RunListener* ActiveRuns::listener_of(const core::RunId& run) {
   return context == nullptr ? nullptr : context->listener.get();
 }
 
-std::optional<core::Time> ActiveRuns::take_serve_time(const core::RunId& run) {
+std::optional<core::Time> ActiveRuns::take_serve_end(const core::RunId& run, core::Time now,
+                                                     Batch& batch) {
   auto found = state_.runs.find(run);
   RunContext* context = find(run);
   bool begins = found != state_.runs.end() && found->second.status == core::RunStatus::serving &&
                 context != nullptr && context->serve_for_ms >= 0;
   if (!begins) return std::nullopt;
-  return std::exchange(context->serve_for_ms, -1);
+  if (context->serve_until_ms < 0) {
+    context->serve_until_ms = now + context->serve_for_ms;
+    if (context->is_detached) put_detachment(*context, batch);
+  }
+  context->serve_for_ms = -1;
+  return context->serve_until_ms;
 }
 
 bool ActiveRuns::is_being_interrupted(const core::RunId& id) const {

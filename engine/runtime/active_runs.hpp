@@ -8,10 +8,17 @@
 
 #include "engine/base/latch.hpp"
 #include "engine/core/core.hpp"
+#include "engine/runs/detached_runs.hpp"
 #include "engine/runtime/turn_input.hpp"
+#include "engine/store/store.hpp"
 #include "engine/submission/submission.hpp"
 
 namespace flow {
+
+/// Keeps with the run whether the next writer goes on with it when this one has died, and how.
+void put_detachment(const RunContext& context, Batch& batch);
+/// The options that a request to resume the detached run does not set are those that it had.
+void keep_options(RunContext& context, const DetachedRun& before);
 
 /// Used by the turn's thread.
 class ActiveRuns {
@@ -35,8 +42,9 @@ class ActiveRuns {
   void erase(const core::RunId& run, uint64_t number) {
     if (number_of(run) == number) contexts_.erase(run);
   }
-  /// How long the run serves, in milliseconds: once, when it begins to serve and a limit was given.
-  std::optional<core::Time> take_serve_time(const core::RunId& run);
+  /// Until when the run serves: once, when it serves in this process and a limit was given. The
+  /// time of a detached run goes on in the next process, for which the end is kept in `batch`.
+  std::optional<core::Time> take_serve_end(const core::RunId& run, core::Time now, Batch& batch);
 
   /// Whether the run will have the status `interrupted`.
   bool is_being_interrupted(const core::RunId& run) const;

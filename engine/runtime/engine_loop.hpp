@@ -42,8 +42,8 @@ class EngineLoop {
   Status replace(Prepared prepared, int32_t jobs) {
     return parts_->submission.replace(std::move(prepared), jobs);
   }
-  Status resume(RunContext context, const std::string& task) {
-    return parts_->submission.resume(std::move(context), task);
+  Status resume(RunContext context, const std::string& task, bool is_retry = false) {
+    return parts_->submission.resume(std::move(context), task, is_retry);
   }
 
   /// Posts an event and blocks until it is committed, or rejected (false).

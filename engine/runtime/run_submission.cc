@@ -9,7 +9,6 @@
 
 #include "engine/blobs/folder.hpp"
 #include "engine/core/rollover.hpp"
-#include "engine/runs/detached_runs.hpp"
 #include "engine/runs/run_info.hpp"
 #include "engine/runtime/event_log.hpp"
 #include "engine/store/row_keys.hpp"
@@ -132,15 +131,6 @@ void rename_workers(core::Run& run, const std::vector<core::WorkerState>& old,
   }
 }
 
-/// Keeps with the run whether the next writer goes on with it when this one has died.
-void put_detachment(const RunContext& context, Batch& batch) {
-  std::string key = detached_key(context.record.id);
-  if (!context.is_detached) return batch.erase(Family::kv, std::move(key));
-  DetachedRun row{context.grace_ms, context.serve_for_ms, context.front_lease_ms,
-                  context.is_of_head, ""};
-  batch.put(Family::kv, std::move(key), encode_detached_run(row));
-}
-
 /// The unit of this name, or an error that proposes a similar name.
 Result<core::UnitId> unit_named(const core::Run& run, const std::string& task) {
   std::vector<std::string> names;
@@ -199,14 +189,14 @@ Status RunSubmission::add(Prepared prepared, int32_t jobs, bool replaces) {
     } else if (replaces && !is_archived) {  // the run has ended since
       (void)take_archived_signals();
     }
-    if (replaces) stored_runs_.erase(id, batch);
-    if (replaces || context.is_detached) put_detachment(context, batch);
     const Digest plan = context.record.plan_digest, bundle = context.record.bundle_digest;
     std::string bundle_bytes = *context.bundle, request = context.request;
-    active_runs_.put(id, std::move(context));
     core::Event submitted = std::move(event);
     is_admitted = core::admit(state, submitted);
     if (!is_admitted) return;
+    if (replaces) stored_runs_.erase(id, batch);
+    if (replaces || context.is_detached) put_detachment(context, batch);
+    active_runs_.put(id, std::move(context));
     blobs_.stage(plan, std::move(prepared.plan_bytes));
     blobs_.stage(bundle, std::move(bundle_bytes));
     if (!request.empty()) batch.put(Family::kv, request_key(request), id);
@@ -239,7 +229,7 @@ Result<bool> RunSubmission::await_interrupted(const core::RunId& id) {
   return has_waited;
 }
 
-Status RunSubmission::resume(RunContext context, const std::string& task) {
+Status RunSubmission::resume(RunContext context, const std::string& task, bool is_retry) {
   const core::RunId id = context.record.id;
   const std::string request = context.request;
   const std::shared_ptr<RunListener> listener = context.listener;
@@ -252,7 +242,7 @@ Status RunSubmission::resume(RunContext context, const std::string& task) {
   auto inputs = inputs_of(store_, id);
   FLOW_TRY(inputs);
   FLOW_TRY(restore_inputs(*inputs, store_, stored_));
-  auto loaded = load(std::move(context), task, std::move(*archived), *has_waited);
+  auto loaded = load(std::move(context), task, is_retry, std::move(*archived), *has_waited);
   FLOW_TRY(loaded);
   MissingResults::Outputs& missing = loaded->missing;
   if (!missing.calls.empty()) {
@@ -314,6 +304,7 @@ void RunSubmission::attend(RunContext context, const core::Run& run, Batch& batc
 // An archived run returns to the state first. The snapshot of this turn makes that durable,
 // together with the request: a run whose resume is rejected stays in its archive.
 Result<RunSubmission::Loaded> RunSubmission::load(RunContext context, const std::string& task,
+                                                  bool is_retry,
                                                   std::optional<core::State> archived,
                                                   bool has_waited) {
   const core::RunId id = context.record.id;
@@ -333,7 +324,9 @@ Result<RunSubmission::Loaded> RunSubmission::load(RunContext context, const std:
     // Workers may still run attempts of an engine that died. The run waits until it is resumed.
     bool is_abandoned = run.stopping && !active_runs_.contains(id);
     const RunContext* active = active_runs_.find(id);
-    if (!at_rest && active != nullptr && active->is_unattended && task.empty()) {
+    bool is_unattended = !at_rest && active != nullptr && active->is_unattended;
+    bool goes_on = !run.stopping && !run.cancelling && !run.ending;
+    if (is_unattended && goes_on && task.empty() && !is_retry) {
       result->is_admitted = true;
       attend(std::move(context), run, batch);
       return {};

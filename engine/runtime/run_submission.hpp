@@ -36,8 +36,10 @@ class RunSubmission {
   Status submit(Prepared prepared, int32_t jobs) { return add(std::move(prepared), jobs, false); }
   /// Submits an unfinished or archived run again, with other code and under the same id.
   Status replace(Prepared prepared, int32_t jobs) { return add(std::move(prepared), jobs, true); }
-  /// Resumes an unfinished or failed run, or if `task` is not empty runs that task again.
-  Status resume(RunContext context, const std::string& task);
+  /// Resumes an unfinished or failed run, or if `task` is not empty runs that task again. A run
+  /// that the engine resumed by itself goes on for this request, unless that `is_retry`: failed
+  /// tasks of an active run are not run again.
+  Status resume(RunContext context, const std::string& task, bool is_retry = false);
   /// Waits while a run of this engine is being interrupted; returns whether it was.
   Result<bool> await_interrupted(const core::RunId& run);
 
@@ -52,7 +54,7 @@ class RunSubmission {
   };
   Status add(Prepared prepared, int32_t jobs, bool replaces);
   static core::RetryRequested retry_of(const core::RunId& id, const Loaded& loaded);
-  Result<Loaded> load(RunContext context, const std::string& task,
+  Result<Loaded> load(RunContext context, const std::string& task, bool is_retry,
                       std::optional<core::State> archived, bool has_waited);
   /// Gives the unattended run, which is active, to the request with this context. In a turn.
   void attend(RunContext context, const core::Run& run, Batch& batch);

@@ -16,8 +16,11 @@ namespace flow {
 class Timers {
  public:
   void set(const core::SetTimer& timer) { timers_.emplace(timer.at, timer); }
-  /// The run serves until then.
-  void end_serving(const core::RunId& run, core::Time at) { serve_ends_.emplace(at, run); }
+  /// The run serves until then, and no earlier end of it counts.
+  void end_serving(const core::RunId& run, core::Time at) {
+    std::erase_if(serve_ends_, [&](const auto& each) { return each.second == run; });
+    serve_ends_.emplace(at, run);
+  }
   /// The inputs of a turn for all that is due at `now`.
   std::vector<TurnInput> take_due(core::Time now) {
     std::vector<TurnInput> due;

@@ -204,8 +204,8 @@ void RunUpdates::add(Commit& open, size_t from) {
 
 void RunUpdates::run_changed(const core::RunId& run, Batch& batch) {
   stored_runs_.put_record(run, batch);
-  if (auto serve_for = active_runs_.take_serve_time(run))
-    timers_.end_serving(run, clock_.now() + *serve_for);
+  if (auto end = active_runs_.take_serve_end(run, clock_.now(), batch))
+    timers_.end_serving(run, *end);
   feed_.notify_run(run);
 }
 

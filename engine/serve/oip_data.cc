@@ -87,7 +87,11 @@ struct IntegerElement {
 
 struct Unsigned64Element {
   using Type = uint64_t;
-  const char* read(const char* at, Type& value) const {
+  const char* read(const char* at, const char* comma, Type& value) const {
+    if (int64_t whole = 0; comma != nullptr && read_short_integer(at, comma, whole)) {
+      value = static_cast<uint64_t>(whole);
+      return whole < 0 ? nullptr : comma;
+    }
     JsonNumber number = read_json_number(at);
     if (!number.is_whole || number.end == nullptr) return nullptr;
     value = number.digits;

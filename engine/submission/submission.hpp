@@ -28,6 +28,7 @@ struct RunContext {
       std::make_shared<const EnvironmentVariables>();
   int64_t grace_ms = 10'000;
   int64_t serve_for_ms = -1;
+  int64_t serve_until_ms = -1;  // the end of that time, if it began in an earlier process
   int64_t front_lease_ms = RunOptions().front_lease_ms;
   bool publishes_logs = false;  // the listener gets what tasks write
   std::string user;             // as Submission's

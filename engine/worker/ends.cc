@@ -118,7 +118,7 @@ void LocalWorker::leave_services(std::set<core::RunId> runs) {
   left_ = std::move(runs);
 }
 
-bool LocalWorker::is_left(const Slot& slot) const {
+bool LocalWorker::is_handed_on(const Slot& slot) const {
   if (slot.queue.empty() || slot.ending_since_us > 0 || slot.is_gone) return false;
   const AssignedAttempt& front = slot.queue.front();
   bool is_meant = front.order.kind == TaskKind::service && left_.contains(front.order.id.run) &&
@@ -130,7 +130,7 @@ bool LocalWorker::is_left(const Slot& slot) const {
 
 void LocalWorker::end_all() {
   std::erase_if(slots_, [this](const Slot& slot) {
-    if (!is_left(slot)) return false;
+    if (!is_handed_on(slot)) return false;
     // To the executor it is as if this engine had died.
     for (int descriptor : {slot.process.wire, slot.process.errors, slot.process.pidfd})
       ::close(descriptor);

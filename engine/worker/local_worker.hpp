@@ -127,7 +127,7 @@ class LocalWorker final : public Worker {
   /// descendants and ends.
   void kill_slot(Slot& slot);
   /// Whether the executor serves one of the runs that are left to the next engine.
-  bool is_left(const Slot& slot) const;
+  bool is_handed_on(const Slot& slot) const;
   void end_all();
   /// Reaps the executor and kills what it left behind. Returns the wait status.
   /// `used` may be null; it stays as it is for an executor that is not a child.

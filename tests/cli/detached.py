@@ -101,6 +101,7 @@ class Detached(Place):
         self.assertEqual((self.pids(), self.show("prod")["url"]), (pids, url))
         self.assertEqual(infer(url), 8)
         self.until("the log says so", lambda: "run resumed" in self.read("log"))
+        self.exits(2, self.flow("retry", "prod"), "is serving already")  # and the run is still nobody's
         # A command that would have been needed to resume it does no harm.
         again = self.detached("resume", "prod", *LEASE)
         self.assertEqual((again["run"], again["services"]), (left["run"], left["services"]))
@@ -144,7 +145,7 @@ class Detached(Place):
         self.head()
         self.script('port = 0, canary = { 50, 100, every = "1h" }')
         self.start("run", ".", "--name", "prod", "--param", "by=3", "--detach", *LEASE)
-        self.until("both have their part", lambda: sorted(self.percents().values()) == [50, 50])
+        self.until("both have their part", lambda: sorted(percent or 0 for percent in self.percents().values()) == [50, 50])
         self.assertEqual({infer(url) for _ in range(10)}, {8, 12})
         self.assertEqual(self.show(first["run"])["status"], "serving")
 
@@ -162,6 +163,11 @@ class Detached(Place):
         self.assertIn(why, self.services()[left["run"]]["not_resumed"])
         self.until("the log says so", lambda: "run not resumed" in self.read("log"))
         self.assertEqual(infer(url, Authorization="Bearer one-key"), 8)
+        # A canary beside it is refused, since nothing would be measured.
+        self.script('port = 0, canary = { 50, 100, every = "1h" }', "canary.lua")
+        self.exits(2, self.flow("run", "canary.lua", "--name", "prod", "--detach"), "cannot be resumed: ", why, "no canary beside it",
+                   "flow resume %s --detach" % left["run"], "flow cancel %s" % left["run"], 'rollover = "replace"')
+        self.assertEqual(list(self.services()), [left["run"]])
         again = self.detached("resume", "prod", *LEASE, SCALE_KEYS="one-key")
         self.assertEqual(again["services"], left["services"])
         self.assertNotIn("not_resumed", self.show("prod"))
@@ -187,7 +193,7 @@ class Detached(Place):
         self.kill_pid(first["pid"])
         self.script('port = 0, canary = { 50, 100, every = "1h" }')
         self.start("run", ".", "--name", "prod", "--param", "by=3", *LEASE)
-        self.until("both have their part", lambda: sorted(self.percents().values()) == [50, 50])
+        self.until("both have their part", lambda: sorted(percent or 0 for percent in self.percents().values()) == [50, 50])
         self.assertEqual(self.pids()[first["run"]], pids)
 
     def test_a_detached_run_goes_on_when_its_process_is_killed_beside_a_writer(self):
@@ -212,7 +218,7 @@ class Detached(Place):
         url = first["services"][0]["url"]
         self.script('port = 0, canary = { 50, 100, every = "1h" }')
         self.start("run", ".", "--name", "prod", "--param", "by=3", "--detach", *LEASE)
-        self.until("both have their part", lambda: sorted(self.percents().values()) == [50, 50])
+        self.until("both have their part", lambda: sorted(percent or 0 for percent in self.percents().values()) == [50, 50])
         pids = self.pids()
         second = max(pids)
         self.kill_pid(first["pid"])

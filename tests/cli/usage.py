@@ -80,7 +80,8 @@ class Usage(Place):
             self.between(0, think["read_bytes"], 10e6, think)
         again = tasks["again"]  # of its second attempt
         self.assertEqual(again["attempts"], 2, again)
-        self.between(0, again["cpu_s"], 0.4, again)
+        if again["duration_s"] > 0.05:  # shorter ones may have none
+            self.between(0, again["cpu_s"], 0.4, again)
         quick = tasks["quick"]
         for field in ("peak_memory", "read_bytes", "written_bytes"):
             self.assertIn(quick[field], [None] if quick["duration_s"] < 0.04 else [quick[field]], quick)

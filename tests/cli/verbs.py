@@ -52,7 +52,8 @@ LINES = {
 LINE_A_THING = {"run", "retry", "ls", "logs", "metrics", "compare", "lint", "plan", "doctor", "init"}
 # tests/cluster/cluster.py tests those of a cluster
 NO_JSON = {"repl", "completion", "head", "worker", "nodes"}
-WHEN_IT_RUNS = {"cancel", "signal", "serve", "deploy", "rollback", "stop", "services"}  # the last five: services.py
+WHEN_IT_RUNS = {"cancel", "signal", "serve", "deploy", "rollback", "stop", "services",  # the last five: services.py
+                "ui"}  # tests/page
 NEEDS = {"run": "FILE|DIR", "retry": "RUN", "serve": "RUN", "deploy": "RUN", "rollback": "NAME", "stop": "RUN", "cancel": "RUN", "signal": "RUN",
          "diff": "RUN", "compare": "RUN",
          "graph": "FILE|RUN", "lint": "FILE|DIR", "plan": "FILE|DIR", "init": "DIR", "completion": "SHELL", "import": "FILE"}

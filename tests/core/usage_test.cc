@@ -10,9 +10,9 @@ namespace {
 
 constexpr AttemptUsage kUsed{int64_t{200} << 20, 1'500'000, 4096, 0, 250'000, 500'000};
 
-class Engine {
+class UsageEngine {
  public:
-  explicit Engine(int32_t gpus_milli = 0) {
+  explicit UsageEngine(int32_t gpus_milli = 0) {
     feed(1, EngineStarted{1, 1000, 0});
     if (gpus_milli > 0) feed(1, GpusFound{{{0, "GPU-a", "A", "", 80, -1, false}}, 0});
     auto plan = std::make_shared<Plan>();
@@ -61,7 +61,7 @@ class Engine {
 }  // namespace
 
 TEST_CASE("an attempt that ended has its times, its totals and no GPU-seconds") {
-  Engine engine;
+  UsageEngine engine;
   CHECK(engine.run().user == "ada");
   CHECK(engine.times() == AttemptTimes{});
   CHECK(engine.totals() == AttemptTotals{});
@@ -74,7 +74,7 @@ TEST_CASE("an attempt that ended has its times, its totals and no GPU-seconds") 
 }
 
 TEST_CASE("an attempt that is retried begins anew, and its queue from the end of the backoff") {
-  Engine engine;
+  UsageEngine engine;
   AttemptFailed failed{engine.assign(1000), {Cause::user_error, "no", "", 0}};
   failed.usage = kUsed;
   engine.feed(2000, failed);
@@ -90,14 +90,14 @@ TEST_CASE("an attempt that is retried begins anew, and its queue from the end of
 }
 
 TEST_CASE("an attempt that is requeued waits since it was ready first") {
-  Engine engine;
+  UsageEngine engine;
   engine.feed(1500, AttemptRequeued{engine.assign(1250)});
   engine.assign(2000);
   CHECK(engine.times().queue_s == 1.0F);
 }
 
 TEST_CASE("GPU-seconds count from the assignment to the end") {
-  Engine engine(500);
+  UsageEngine engine(500);
   AttemptId id = engine.assign(1000, {"GPU-a"});
   CHECK(engine.totals().gpu_s == -1);
   engine.succeed(5000, id);
@@ -105,7 +105,7 @@ TEST_CASE("GPU-seconds count from the assignment to the end") {
 }
 
 TEST_CASE("a cached task has no figures") {
-  Engine engine;
+  UsageEngine engine;
   AttemptFailed failed{engine.assign(1000), {Cause::user_error, "no", "", 0}};
   failed.usage = kUsed;
   engine.feed(2000, failed);

@@ -8,20 +8,24 @@
 using namespace flow;
 
 TEST_CASE("the row of a detached run keeps its options") {
-  DetachedRun run{1, -1, 3, true, "why \"not\""};
+  DetachedRun run{1, -1, 3, true, "why \"not\"", 5};
   DetachedRun read = decode_detached_run(encode_detached_run(run));
   CHECK(read.grace_ms == 1);
   CHECK(read.serve_for_ms == -1);
+  CHECK(read.serve_until_ms == 5);
   CHECK(read.front_lease_ms == 3);
   CHECK(read.is_of_head);
   CHECK(read.problem == "why \"not\"");
 }
 
 TEST_CASE("a row in another form has the defaults") {
-  for (const char* row : {"", "{", "[1]", "7", R"({"grace_ms":"x","problem":1,"of_head":null})"}) {
+  for (const char* row :
+       {"", "{", "[1]", "7",
+        R"({"grace_ms":"x","problem":1,"of_head":null,"serve_until_ms":"soon"})"}) {
     DetachedRun read = decode_detached_run(row);
     CHECK(read.grace_ms == RunOptions().grace_ms);
     CHECK(read.front_lease_ms == RunOptions().front_lease_ms);
+    CHECK(read.serve_until_ms == -1);
     CHECK_FALSE(read.is_of_head);
     CHECK(read.problem.empty());
   }

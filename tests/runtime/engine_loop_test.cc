@@ -95,6 +95,58 @@ TEST_CASE("an interrupted run is resumed, and a finished one has nothing to resu
   CHECK(over.error().message == "the run r has no task `t9` (did you mean `t0`?)");
 }
 
+TEST_CASE("a run that the core refuses leaves neither a context nor a row") {
+  OpenEngine engine;
+  auto plan = std::make_shared<Plan>(*chain_plan(1));
+  plan->result = Value(Ref{7, {}});  // of no node
+  Prepared prepared = engine.prepared("r", plan);
+  prepared.context.is_detached = true;
+  CHECK_FALSE(engine.loop->submit(std::move(prepared), 1).ok());
+  EngineComponents& parts = engine.loop->parts();
+  CHECK_FALSE(parts.active_runs.contains("r"));
+  auto row = parts.store.get(Family::kv, detached_key("r"));
+  REQUIRE(row.ok());
+  CHECK_FALSE(row->has_value());
+}
+
+TEST_CASE("a resume follows a run that the engine resumed, unless it ends; a retry does not") {
+  OpenEngine engine;
+  engine.submit("r", chain_plan(1));
+  ActiveRuns& active = engine.loop->parts().active_runs;
+  auto resume = [&](bool is_retry) {
+    return engine.loop->resume(engine.prepared("r", chain_plan(1)).context, "", is_retry);
+  };
+  active.find("r")->is_unattended = true;
+  Status retried = resume(true);
+  REQUIRE_FALSE(retried.ok());
+  CHECK(retried.error().message.find("the run r is running already") == 0);
+  CHECK(active.find("r")->is_unattended);
+  CHECK(resume(false).ok());
+  CHECK_FALSE(active.find("r")->is_unattended);
+  active.find("r")->is_unattended = true;
+  CHECK(*engine.loop->post_and_wait(core::CancelRequested{"r"}));
+  CHECK_FALSE(resume(false).ok());
+  CHECK(active.find("r")->is_unattended);
+}
+
+TEST_CASE("a resumed run is still that of the user who submitted it") {
+  OpenEngine engine;
+  Prepared prepared = engine.prepared("r", chain_plan(1));
+  prepared.context.user = "ann";
+  REQUIRE(engine.loop->submit(std::move(prepared), 1).ok());
+  engine.settle();
+  engine.loop->interrupt("r", false);
+  engine.settle();
+  TaskFinished stopped;
+  stopped.outcome = TaskFinished::Outcome::stopped;
+  engine.loop->parts().on_reports({{engine.worker.orders[0].id, 0, 0, std::move(stopped)}});
+  engine.settle();
+  RunContext context = engine.prepared("r", chain_plan(1)).context;
+  context.is_unattended = true;
+  REQUIRE(engine.loop->resume(std::move(context), "").ok());
+  CHECK(engine.run("r").user == "ann");
+}
+
 TEST_CASE("a run that ends between the caller's look at it and the resume has been resumed") {
   OpenEngine engine;
   engine.submit("r", chain_plan(1));

@@ -43,6 +43,23 @@ void post_event(OpenEngine& engine, core::Event event) {
   engine.settle();
 }
 
+TEST_CASE("a request that follows a run that serves may set another end for it") {
+  OpenEngine engine;
+  Prepared prepared = engine.prepared("r", served_plan({}));
+  prepared.context.serve_for_ms = 500;
+  prepared.context.is_unattended = true;
+  REQUIRE(engine.loop->submit(std::move(prepared), 1).ok());
+  engine.settle();
+  make_ready(engine);
+  REQUIRE(engine.run("r").status == core::RunStatus::serving);
+  CHECK(engine.loop->parts().timers.next_due() == engine.now + 500);
+  RunContext context = engine.prepared("r", served_plan({})).context;
+  context.serve_for_ms = 2000;
+  REQUIRE(engine.loop->resume(std::move(context), "").ok());
+  engine.settle();
+  CHECK(engine.loop->parts().timers.next_due() == engine.now + 2000);
+}
+
 TEST_CASE("a canary's steps are orders to the fronts of the run's services") {
   OpenEngine engine;
   ServiceSpec service;

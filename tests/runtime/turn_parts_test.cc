@@ -206,6 +206,49 @@ TEST_CASE("timers are due in order, and leave with their run") {
   CHECK(timers.next_due() == 20);
 }
 
+TEST_CASE("a new end of serving replaces the one before") {
+  Timers timers;
+  timers.end_serving("r", 10);
+  timers.end_serving("s", 12);
+  timers.end_serving("r", 30);
+  CHECK(timers.take_due(11).empty());
+  CHECK(timers.take_due(20).size() == 1);
+  CHECK(timers.next_due() == 30);
+}
+
+TEST_CASE("the time that a detached run serves goes on in the next process") {
+  Parts parts;
+  parts.submit("r");
+  parts.state.runs.at("r").status = core::RunStatus::serving;
+  RunContext first;
+  first.record.id = "r";
+  first.is_detached = true;
+  first.serve_for_ms = 50;
+  parts.active_runs.put("r", first);
+  Batch batch;
+  CHECK(parts.active_runs.take_serve_end("r", 100, batch) == 150);
+  REQUIRE(batch.writes.size() == 1);
+  CHECK(batch.writes[0].key == detached_key("r"));
+  const DetachedRun row = decode_detached_run(*batch.writes[0].value);
+  CHECK(row.serve_for_ms == 50);
+  CHECK(row.serve_until_ms == 150);
+  for (core::Time now : {120, 200}) {  // also if the time is over
+    RunContext next;
+    next.record.id = "r";
+    next.is_detached = true;
+    keep_options(next, row);
+    parts.active_runs.put("r", next);
+    Batch again;
+    CHECK(parts.active_runs.take_serve_end("r", now, again) == 150);
+    CHECK(again.writes.empty());
+  }
+  RunContext other;  // a request that sets it
+  other.serve_for_ms = 80;
+  keep_options(other, row);
+  parts.active_runs.put("r", other);
+  CHECK(parts.active_runs.take_serve_end("r", 200, batch) == 280);
+}
+
 TEST_CASE("a listener gets its run's events in one call, and an interrupted run's end once") {
   Parts parts;
   parts.submit("r");
@@ -219,11 +262,13 @@ TEST_CASE("a listener gets its run's events in one call, and an interrupted run'
   parts.feed.warn("none", "no listener");
   REQUIRE(parts.commits.open.events.size() == 1);
   parts.feed.deliver(std::move(parts.commits.open.events));
-  CHECK_FALSE(parts.active_runs.take_serve_time("r"));
+  Batch batch;
+  CHECK_FALSE(parts.active_runs.take_serve_end("r", 100, batch));
   core::Run& run = parts.state.runs.at("r");
   run.status = core::RunStatus::serving;
-  CHECK(parts.active_runs.take_serve_time("r") == 50);
-  CHECK_FALSE(parts.active_runs.take_serve_time("r"));
+  CHECK(parts.active_runs.take_serve_end("r", 100, batch) == 150);
+  CHECK_FALSE(parts.active_runs.take_serve_end("r", 100, batch));
+  CHECK(batch.writes.empty());
   run.status = core::RunStatus::running;
   run.stopping = true;
   CHECK(parts.active_runs.is_being_interrupted("r"));

@@ -39,7 +39,7 @@ void print_link(const Page& page, bool json) {
     print_line("{\"url\":" + json_text(page.link()) + ",\"address\":" + json_text(page.address()) +
                ",\"state\":" + json_text(page.state_dir()) + "}");
   } else {
-    print_line("the page of `" + page.state_dir() + "`, for who has the link, until Ctrl-C:");
+    print_line("the page of `" + page.state_dir() + "`, for anyone with the link, until Ctrl-C:");
     print_line(page.link());
   }
   flush_output();
