@@ -423,14 +423,14 @@ std::shared_ptr<detail::RunHandle> LocalEngine::run_for(const Submission& submis
 
 std::shared_ptr<detail::RunHandle> LocalEngine::resume(const std::string& selector,
                                                        const RunOptions& options, bool new_code) {
-  return resume_for(selector, "", new_code ? Resumption::new_code : Resumption::resume,
-                    local_submission(options));
+  return resume_first(selector, "", new_code ? Resumption::new_code : Resumption::resume,
+                      local_submission(options));
 }
 
 std::shared_ptr<detail::RunHandle> LocalEngine::retry(const std::string& selector,
                                                       const std::string& task,
                                                       const RunOptions& options) {
-  return resume_for(selector, task, Resumption::retry, local_submission(options));
+  return resume_first(selector, task, Resumption::retry, local_submission(options));
 }
 
 std::shared_ptr<detail::RunHandle> LocalEngine::resume_for(const std::string& selector,

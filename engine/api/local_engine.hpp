@@ -102,6 +102,11 @@ class LocalEngine final : public EngineService, private RunEngine {
   bool is_head() const { return !options_.listen.empty() || options_.slurm.has_value(); }
   /// Goes on with the detached runs of earlier writers, as EngineOptions::resume_detached says.
   void resume_left_runs();
+  bool have_same_name(const RunId& one, const RunId& other);
+  /// Like resume_for(), and then goes on with the runs that waited for it.
+  std::shared_ptr<detail::RunHandle> resume_first(const std::string& selector,
+                                                  const std::string& task, Resumption how,
+                                                  const Submission& from);
   /// Resumes the run without a client. An error is also kept with the run, and reported.
   Status resume_unattended(const RunId& id);
   /// Goes on with the run that serves the name, if the process that executed it has died, its
@@ -122,6 +127,8 @@ class LocalEngine final : public EngineService, private RunEngine {
   PlanInfo preview(const Prepared& prepared, bool fresh, const RunRecord* resumed);
 
   EngineOptions options_;
+  std::mutex postponed_mutex_;
+  std::vector<RunId> postponed_;  // left runs that wait for `options_.resume_except`
   std::unique_ptr<StateLock> lock_;
   std::unique_ptr<EngineLoop> engine_loop_;
   std::string leader_;                       // how an earlier engine led its workers

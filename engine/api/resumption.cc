@@ -42,7 +42,8 @@ void log_events(detail::RunHandle& state) {
 
 // ---- without a request
 
-// The oldest first: a version that serves a name before the one that is to take it over.
+// The oldest first: a version that serves a name before the one that is to take it over. If the
+// caller resumes the older one itself, the newer ones wait for that.
 void LocalEngine::resume_left_runs() {
   // A state with workers that wait for their own head: only that head may go on with the attempts.
   if (!options_.resume_detached || !busy_elsewhere_.empty()) return;
@@ -50,8 +51,47 @@ void LocalEngine::resume_left_runs() {
   Result<std::vector<RunId>> left = std::vector<RunId>();
   engine_loop_->inspect(
       [&](const core::State& state, InputResolver&) { left = left_runs(state, store, is_head()); });
-  for (const RunId& id : value_or_throw(std::move(left)))
-    if (id != options_.resume_except) (void)resume_unattended(id);  // the error is kept
+  const RunId& except = options_.resume_except;
+  for (const RunId& id : value_or_throw(std::move(left))) {
+    if (id == except) continue;
+    if (!except.empty() && except < id && have_same_name(except, id))
+      postponed_.push_back(id);
+    else
+      (void)resume_unattended(id);  // the error is kept
+  }
+}
+
+bool LocalEngine::have_same_name(const RunId& one, const RunId& other) {
+  bool have = false;
+  engine_loop_->inspect([&](const core::State& state, InputResolver&) {
+    auto a = state.runs.find(one), b = state.runs.find(other);
+    have = a != state.runs.end() && b != state.runs.end() && !a->second.name.empty() &&
+           a->second.name == b->second.name;
+  });
+  return have;
+}
+
+std::shared_ptr<detail::RunHandle> LocalEngine::resume_first(const std::string& selector,
+                                                             const std::string& task,
+                                                             Resumption how,
+                                                             const Submission& from) {
+  auto resume_others = [this] {
+    std::vector<RunId> others;
+    {
+      std::lock_guard lock(postponed_mutex_);
+      others.swap(postponed_);
+    }
+    for (const RunId& id : others) (void)resume_unattended(id);
+  };
+  std::shared_ptr<detail::RunHandle> run;
+  try {
+    run = resume_for(selector, task, how, from);
+  } catch (const Failed&) {
+    resume_others();
+    throw;
+  }
+  resume_others();
+  return run;
 }
 
 Status LocalEngine::resume_unattended(const RunId& id) {
@@ -116,7 +156,8 @@ Status LocalEngine::adopt_serving_version(const std::string& name, const RunId& 
 
 Status LocalEngine::check_canary(const Status& adopted, const Plan& plan) {
   bool has_canary = std::ranges::any_of(plan.defs, [](const TaskDef& def) {
-    return !def.service.canary.percents.empty() && !def.service.rolls_by_replacing;
+    const CanarySpec& canary = def.service.canary;
+    return !canary.percents.empty() && !canary.is_skipped && !def.service.rolls_by_replacing;
   });
   return has_canary ? adopted : Status();
 }

@@ -67,7 +67,7 @@ CanarySpec canary_of(const Run& run) {
   CanarySpec all;
   for (UnitId service : run.services) {
     const CanarySpec& own = def_of(run, service)->service.canary;
-    if (own.percents.empty()) continue;
+    if (own.percents.empty() || own.is_skipped) continue;
     if (all.percents.empty()) {
       all = own;
       continue;

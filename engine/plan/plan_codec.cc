@@ -429,6 +429,7 @@ enum LaterSection : uint64_t {
   kServices = 11,
   kServiceLives = 12,
   kServiceScaling = 13,
+  kSkippedCanaries = 14,
 };
 
 // Ascending by the index of the task.
@@ -571,6 +572,7 @@ ServiceSpec with_scaling(ServiceSpec to, const ServiceSpec& from) {
   to.access_log = from.access_log;
   return to;
 }
+bool skips_canary(const TaskDef& def) { return def.service.canary.is_skipped; }
 bool has_service_life(const TaskDef& def) { return with_life({}, def.service) != ServiceSpec{}; }
 bool has_service_scaling(const TaskDef& def) {
   return with_scaling({}, def.service) != ServiceSpec{};
@@ -614,6 +616,16 @@ void service_scalings(PlanReader& io, std::vector<TaskDef>& defs) {
   some(io, defs, [&](TaskDef& def) {
     service_scaling<PlanReader>(io, def.service);
     if (!io.failed() && !has_service_scaling(def)) io.fail("a service without scaling and logs");
+  });
+}
+
+void skipped_canaries(PlanWriter& io, const std::vector<TaskDef>& defs) {
+  some(io, defs, skips_canary, [](const TaskDef&) {});
+}
+void skipped_canaries(PlanReader& io, std::vector<TaskDef>& defs) {
+  some(io, defs, [&](TaskDef& def) {
+    if (def.service.canary.percents.empty()) io.fail("a canary that is not there");
+    def.service.canary.is_skipped = true;
   });
 }
 
@@ -706,6 +718,10 @@ void later_fields(PlanWriter& io, const Plan& plan) {
     io.number(kServiceScaling);
     service_scalings(io, plan.defs);
   }
+  if (std::ranges::any_of(plan.defs, skips_canary)) {
+    io.number(kSkippedCanaries);
+    skipped_canaries(io, plan.defs);
+  }
 }
 void later_fields(PlanReader& io, Plan& plan) {
   kernels(io, plan.defs);
@@ -744,6 +760,8 @@ void later_fields(PlanReader& io, Plan& plan) {
       service_lives(io, plan.defs);
     } else if (section == kServiceScaling) {
       service_scalings(io, plan.defs);
+    } else if (section == kSkippedCanaries) {
+      skipped_canaries(io, plan.defs);
     } else {
       io.fail("a section of a newer flow");
     }

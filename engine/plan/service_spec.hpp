@@ -51,6 +51,7 @@ struct CanarySpec {
   int64_t max_p99_us = 0;      // 0: no limit
   uint32_t min_requests = 20;  // to the new version in a step
   std::string gate{};          // name of the task that decides about each step; "": none
+  bool is_skipped = false;     // a rollback takes all traffic at once
   bool operator==(const CanarySpec&) const = default;
 };
 

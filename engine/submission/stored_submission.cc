@@ -14,11 +14,14 @@ namespace {
 
 bool is_service(const TaskDef& def) { return def.kind == TaskKind::service; }
 
-/// Whether there was a canary.
-bool drop_canaries(Plan& plan) {
-  bool had_one = false;
-  for (TaskDef& def : plan.defs) had_one |= std::exchange(def.service.canary, {}) != CanarySpec{};
-  return had_one;
+/// Whether that changes the plan.
+bool skip_canaries(Plan& plan, bool skips) {
+  bool is_changed = false;
+  for (TaskDef& def : plan.defs) {
+    CanarySpec& canary = def.service.canary;
+    if (!canary.percents.empty()) is_changed |= std::exchange(canary.is_skipped, skips) != skips;
+  }
+  return is_changed;
 }
 
 }  // namespace
@@ -36,7 +39,7 @@ Result<Prepared> prepare_stored(const Store& store, const Blobs& blobs, const Ru
   FLOW_TRY(plan);
   if (std::ranges::none_of(plan->defs, is_service))
     return user_error(fmt::format("the run {} has no service that could be served", record.id));
-  if (takeover == Takeover::at_once && drop_canaries(*plan)) *plan_bytes = encode_plan(*plan);
+  if (skip_canaries(*plan, takeover == Takeover::at_once)) *plan_bytes = encode_plan(*plan);
 
   Prepared prepared;
   RunRecord& again = prepared.context.record;

@@ -86,6 +86,20 @@ class Detached(Place):
                 each["status"] in ("serving", "running") and each["ready"] for each in services.values())
         self.until("they serve", all_serve)
 
+    def background(self):
+        """The processes in the background that execute runs of this state."""
+        marks = (b"FLOW_DETACHED=", os.path.join(self.folder, "tmp").encode())
+        pids = []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open("/proc/%s/environ" % pid, "rb") as environment, open("/proc/%s/comm" % pid) as name:
+                    text = environment.read()
+                    if name.read() == "flow\n" and all(mark in text for mark in marks):
+                        pids.append(int(pid))
+            except OSError:
+                pass  # it has ended
+        return pids
+
     def kill_pid(self, pid):
         os.kill(pid, signal.SIGKILL)
         self.until("it has ended", lambda: not os.path.exists("/proc/%d" % pid))
@@ -226,6 +240,24 @@ class Detached(Place):
                    and self.show(second).get("rollover", {}).get("phase") == "observing")
         self.assertEqual(self.pids(), pids)
         self.assertEqual(self.show(first["run"])["status"], "serving")
+        self.assertEqual({infer(url) for _ in range(10)}, {8, 12})
+
+    def test_any_command_goes_on_with_both_versions_of_a_canary(self):
+        first = self.detached("run", ".", "--name", "prod", *LEASE)
+        url = first["services"][0]["url"]
+        self.script('port = 0, canary = { 50, 100, every = "1h" }')
+        second = self.start("run", ".", "--name", "prod", "--param", "by=3", *LEASE, "--detach")
+        self.until("both have their part", lambda: sorted(percent or 0 for percent in self.percents().values()) == [50, 50])
+        pids = self.pids()
+        newer = max(pids)
+        (other,) = set(self.background()) - {first["pid"]}
+        self.kill_pid(other)
+        self.kill_pid(first["pid"])
+        self.end(second)
+        self.write("plain.lua", 'local flow = require "flow"\nreturn flow.pipeline("plain", {}, function() return 1 end)')
+        self.good("run", "plain.lua")
+        self.until("the canary goes on", lambda: self.percents() == {first["run"]: 50, newer: 50})
+        self.assertEqual(self.pids(), pids)
         self.assertEqual({infer(url) for _ in range(10)}, {8, 12})
 
     def test_a_run_that_was_stopped_is_not_resumed(self):

@@ -38,6 +38,12 @@ struct StoredRun {
     batch.put(Family::kv, inputs_key("r1"), "inputs");
     REQUIRE(store->commit(batch, false).ok());
   }
+  void keep_plan(const std::string& plan_bytes) {
+    record.plan_digest = sha256(plan_bytes);
+    Batch batch;
+    batch.put(Family::blobs, std::string(record.plan_digest.view()), plan_bytes);
+    REQUIRE(store->commit(batch, false).ok());
+  }
   Result<Prepared> again(Takeover takeover) {
     Submission submission;
     submission.options.name = "prod";
@@ -79,13 +85,23 @@ TEST_CASE("a stored run is submitted with its plan, code, parameters and inputs"
   CHECK(prepared->plan->defs[0].service.canary.percents == std::vector<uint32_t>{10, 100});
 }
 
-TEST_CASE("a takeover at once drops the canary from the plan") {
+TEST_CASE("a takeover at once skips the canary, which a later one has again") {
   StoredRun stored(TaskKind::service);
+  const CanarySpec canary = stored.again(Takeover::by_canary)->plan->defs[0].service.canary;
   auto prepared = stored.again(Takeover::at_once);
   REQUIRE(prepared.ok());
-  CHECK(prepared->plan->defs[0].service.canary == CanarySpec{});
+  CanarySpec skipped = canary;
+  skipped.is_skipped = true;
+  CHECK(prepared->plan->defs[0].service.canary == skipped);
   CHECK(prepared->context.record.plan_digest == sha256(prepared->plan_bytes));
-  CHECK(decode_plan(prepared->plan_bytes)->defs[0].service.canary == CanarySpec{});
+  CHECK(decode_plan(prepared->plan_bytes)->defs[0].service.canary == skipped);
+  const Digest before = stored.record.plan_digest;
+  stored.keep_plan(prepared->plan_bytes);
+  REQUIRE(stored.record.plan_digest != before);
+  prepared = stored.again(Takeover::by_canary);
+  REQUIRE(prepared.ok());
+  CHECK(prepared->plan->defs[0].service.canary == canary);
+  CHECK(prepared->context.record.plan_digest == before);
 }
 
 TEST_CASE("a run without a service cannot be served again") {
