@@ -70,7 +70,8 @@ ImportedWorkflow import_workflow(const std::string& file, const ImportOptions& o
   if (!made.inputs.empty()) ok_or_throw(make_dirs(inputs.string(), kUserFolderMode));
   for (const auto& [name, content] : made.inputs) {
     if (is_taken(inputs / name)) continue;  // perhaps the real one
-    write_user_file(inputs / name, content);
+    // Not synced: there may be thousands, and a next import writes those that a crash lost.
+    ok_or_throw(replace_file((inputs / name).string(), {content}, false));
     report.inputs++;
   }
   if (!made.tasks.empty()) {
@@ -94,7 +95,8 @@ Value with_names(const Value& value) {
   return Value(std::move(table));
 }
 
-/// As the task's shell got it, but for the paths of files and the figures of the attempt.
+/// As the task's shell got it, with the names of files, and with fixed values of `{seed}` and
+/// others that differ between attempts.
 std::string command_text(const TaskDef& definition, const Value& arguments) {
   const Resources& resources = definition.resources;
   std::map<std::string, std::string> builtin = {
@@ -127,7 +129,7 @@ void check_crate_folder(const std::string& target) {
         fmt::format("`{}` exists and is not an RO-Crate: name another folder with -o", target)));
 }
 
-/// The owner of the state, who submits its runs.
+/// The owner of the state.
 std::string owner_of(const std::string& path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0) return "unknown";
@@ -138,6 +140,12 @@ std::string owner_of(const std::string& path) {
       found != nullptr)
     return found->pw_name;
   return fmt::format("uid {}", info.st_uid);
+}
+
+/// Who submitted the run. Runs of earlier flows do not say that.
+std::string agent_of(const Provenance& provenance) {
+  const std::string& user = provenance.opened.loaded.run->user;
+  return user.empty() ? owner_of(provenance.opened.state_dir) : user;
 }
 
 std::string variable_or(const char* name, const char* fallback) {
@@ -174,7 +182,7 @@ std::vector<std::string> export_run(const EngineOptions& options, const std::str
   Provenance provenance = provenance_of(open_run(options, selector), command_text);
   switch (how.format) {
     case ExportFormat::ro_crate:
-      return {write_ro_crate(provenance, how.target, owner_of(provenance.opened.state_dir))};
+      return {write_ro_crate(provenance, how.target, agent_of(provenance))};
     case ExportFormat::openlineage:
       export_events(provenance, how);
       break;

@@ -50,9 +50,10 @@ void apply(State& state, const Record& record, std::vector<Command>& out) {
   bool may_set_back =
       std::holds_alternative<EngineStarted>(record.event) &&
       std::ranges::all_of(state.runs, [](const auto& run) { return is_final(run.second.status); });
+  Time former_at = state.at;
   // A late report carries an earlier time.
   state.at = may_set_back ? record.at : std::max(state.at, record.at);
-  Transition transition(state, record.at, out);
+  Transition transition(state, record.at, former_at, out);
   std::visit([&](const auto& event) { transition.on(event); }, record.event);
   transition.propagate();
 }
@@ -383,7 +384,7 @@ void Transition::fail_attempt(Run& run, UnitId unit, const Failure& failure, con
 bool Transition::end_attempt(Run& run, UnitId unit, bool kills) {
   FLOW_CHECK(run.units[unit].phase == Phase::running);
   touch(run);
-  note_gpus_held(run, unit);
+  note_gpus_held(run, unit, at_);
   leave(run, unit);
   if (resources_of(run, unit).is_gang()) end_ranks(run, unit, kills);
   bool is_stale = is_stale_gate(run, unit);

@@ -75,12 +75,15 @@ void Transition::on(const EngineStarted& event) {
       continue;
     }
     r.stopping = true;
-    for (Unit& u : r.units) {
+    for (UnitId unit = 0; unit < r.units.size(); unit++) {
+      Unit& u = r.units[unit];
       bool must_park = u.phase == Phase::resolving || u.phase == Phase::coalesced ||
                        u.phase == Phase::sizing || u.phase == Phase::ready ||
                        u.phase == Phase::backoff ||
                        (u.phase == Phase::running && !runs_on_other_worker(u));
       if (!must_park) continue;
+      // Nothing is known of when its process ended: it counts up to the last record before.
+      if (u.phase == Phase::running) note_gpus_held(r, unit, former_at_);
       u.phase = Phase::parked;
       u.status = UnitStatus::pending;
       u.expected_us = 0;

@@ -17,8 +17,9 @@ using UnitDetailPtr = std::shared_ptr<const UnitDetail>;
 
 class Transition {
  public:
-  Transition(State& state, Time at, std::vector<Command>& out)
-      : state_(state), at_(at), out_(out) {}
+  /// `former_at` is the state's time before the record.
+  Transition(State& state, Time at, Time former_at, std::vector<Command>& out)
+      : state_(state), at_(at), former_at_(former_at), out_(out) {}
 
   // apply.cc: events of units and attempts
   void on(const InputsResolved& event);
@@ -124,7 +125,7 @@ class Transition {
   // usage.cc
   void begin_usage(Run& run, UnitId unit);
   void note_usage(const AttemptId& id, const AttemptUsage& usage);
-  void note_gpus_held(Run& run, UnitId unit);
+  void note_gpus_held(Run& run, UnitId unit, Time until);
   void end_service(Run& run, UnitId unit);
   void wait_for_result(Run& run, UnitId unit);  // a resolved when, an expanded dynamic task
   bool check_unit_limit(Run& run, UnitId unit, size_t more);
@@ -231,7 +232,7 @@ class Transition {
   void invalidate_downstream(Run& run, const std::vector<UnitId>& targets, UnitId regathered);
 
   State& state_;
-  Time at_;
+  Time at_, former_at_;
   std::vector<Command>& out_;
   std::vector<RunId> touched_;
   struct Skip {

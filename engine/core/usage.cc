@@ -43,14 +43,16 @@ void Transition::note_usage(const AttemptId& id, const AttemptUsage& usage) {
   totals.written_bytes = usage.written_bytes;
 }
 
-// Before the unit leaves its phase. Every end comes here, also that of an attempt that is lost.
-void Transition::note_gpus_held(Run& run, UnitId unit) {
+// Called before the unit leaves its phase: at each end of an attempt, also of one that is lost, and
+// for those that ended with the former engine.
+void Transition::note_gpus_held(Run& run, UnitId unit, Time until) {
   const Resources& resources = resources_of(run, unit);
   if (resources.gpus_milli <= 0) return;
   const Unit& u = run.units[unit];
   size_t ranks = u.detail ? u.detail->others.size() + 1 : 1;
   double held = static_cast<double>(ranks) * resources.gpus_milli / kMilli;
-  run.totals[unit].gpu_s = held * static_cast<double>(at_ - u.assigned) / kMsPerSecond;
+  run.totals[unit].gpu_s =
+      held * static_cast<double>(std::max<Time>(until - u.assigned, 0)) / kMsPerSecond;
 }
 
 AttemptTimes times_of(const Run& run, UnitId unit) {

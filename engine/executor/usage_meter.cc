@@ -50,6 +50,7 @@ UsageMeter::Counters UsageMeter::read_counters(bool with_bytes) const {
   ::getrusage(RUSAGE_CHILDREN, &children);
   counters.cpu_us = cpu_us_of(own) + cpu_us_of(children);
   counters.child_peak = children.ru_maxrss * kKib;
+  counters.child_faults = children.ru_minflt + children.ru_majflt;
   if (!with_bytes || io_.number < 0) return counters;
   constexpr size_t kTextMax = 1024;  // the kernel writes about 200 bytes
   char text[kTextMax];
@@ -94,8 +95,9 @@ int64_t UsageMeter::peak_memory(const Counters& now) const {
   if (!was_reset_) return -1;
   auto status = read_file("/proc/self/status");
   int64_t own = status.ok() ? memory_line(*status, "VmHWM:") : -1;
-  bool has_larger_child = own >= 0 && now.child_peak > mark_.child_peak;
-  return has_larger_child ? std::max(own, now.child_peak) : own;
+  bool has_children = now.child_faults > mark_.child_faults;
+  if (own < 0 || !has_children || own >= now.child_peak) return own;
+  return now.child_peak > mark_.child_peak ? now.child_peak : -1;
 }
 
 }  // namespace flow

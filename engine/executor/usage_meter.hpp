@@ -30,10 +30,12 @@ class UsageMeter {
  private:
   struct Counters {
     int64_t cpu_us = 0;
-    int64_t child_peak = 0;  // of the largest child so far
+    int64_t child_peak = 0;    // of the largest child so far
+    int64_t child_faults = 0;  // page faults of all children so far; each child has some
     int64_t read_bytes = -1, written_bytes = -1;
   };
   Counters read_counters(bool with_bytes) const;
+  /// -1 if it is not known: a smaller child than one before the attempt may be the largest of it.
   int64_t peak_memory(const Counters& now) const;
 
   const FileDescriptor io_, resets_;

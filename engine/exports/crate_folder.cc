@@ -72,21 +72,32 @@ CrateFolder::CrateFolder(const Blobs& blobs, std::string directory)
 std::string CrateFolder::place(const std::string& folder, const std::string& group,
                                const std::string& name) {
   std::string below = folder + "/" + (group.empty() ? "" : safe_component(group) + "/");
-  std::string path = below + safe_component(name);
-  for (int n = 2; !taken_.insert(path).second; n++)
-    path = below + fmt::format("{}-", n) + safe_component(name);
-  return path;
+  std::string last = safe_component(name);
+  return taken_.add(below + last, [&](int n) { return below + fmt::format("{}-", n) + last; });
+}
+
+void CrateFolder::make_folder(const fs::path& relative) const {
+  fs::path folder = directory_;
+  for (const fs::path& part : relative) {
+    folder /= part;
+    std::error_code failed;
+    if (fs::is_symlink(fs::symlink_status(folder, failed)))
+      throw Failed(user_error(
+          fmt::format("`{}` is a link: a crate is not written to other folders; remove the link",
+                      folder.string())));
+  }
+  ok_or_throw(make_dirs(folder.string(), kFolderMode));
 }
 
 void CrateFolder::write(const std::string& path, std::string_view content) {
   fs::path full = fs::path(directory_) / path;
-  ok_or_throw(make_dirs(full.parent_path().string(), kFolderMode));
+  make_folder(fs::path(path).parent_path());
   ok_or_throw(write_file_atomic(full.string(), content, kFileMode));
 }
 
 void CrateFolder::copy(const File& file, const std::string& path) {
   if (!file.is_folder) return copy_blob(file.digest, file.origin, file.executable, path);
-  ok_or_throw(make_dirs((fs::path(directory_) / path).string(), kFolderMode));
+  make_folder(path);
   for (const File::Entry& entry : file.entries) {
     fs::path relative = fs::path(entry.path).lexically_normal();
     if (relative.empty() || relative.is_absolute() || *relative.begin() == "..")
@@ -100,7 +111,7 @@ void CrateFolder::copy(const File& file, const std::string& path) {
 void CrateFolder::copy_blob(const Digest& digest, const std::string& origin, bool executable,
                             const std::string& path) {
   fs::path full = fs::path(directory_) / path;
-  ok_or_throw(make_dirs(full.parent_path().string(), kFolderMode));
+  make_folder(fs::path(path).parent_path());
   std::string temporary = (full.parent_path() / temporary_name()).string();
   OpenFile target(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
                          executable ? kProgramMode : kFileMode));

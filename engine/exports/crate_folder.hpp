@@ -1,10 +1,11 @@
 // The folder of a crate: files are copied from the state, never to a path outside of the folder.
 #pragma once
 #include <cstdint>
-#include <set>
+#include <filesystem>
 #include <string>
 #include <string_view>
 
+#include "engine/exports/unique_names.hpp"
 #include "engine/store/store.hpp"
 #include "flow/value.hpp"
 
@@ -23,12 +24,14 @@ class CrateFolder {
   void copy(const File& file, const std::string& path);
 
  private:
+  /// Creates a folder below that of the crate. Fails if one of its parts is a link.
+  void make_folder(const std::filesystem::path& relative) const;
   void copy_blob(const Digest& digest, const std::string& origin, bool executable,
                  const std::string& path);
 
   const Blobs& blobs_;
   std::string directory_;
-  std::set<std::string> taken_;
+  UniqueNames taken_;
 };
 
 /// One component of a path, from any text.

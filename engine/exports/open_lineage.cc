@@ -54,7 +54,8 @@ std::string uuid_of(int64_t time_ms, const std::string& name) {
 std::string end_type(const std::string& status) {
   if (status == "succeeded") return "COMPLETE";
   if (status == "failed") return "FAIL";
-  return status == "cancelled" || status == "interrupted" ? "ABORT" : "";
+  bool is_aborted = status == "cancelled" || status == "interrupted" || status == "skipped";
+  return is_aborted ? "ABORT" : "";
 }
 
 class EventWriter {
@@ -188,16 +189,17 @@ class EventWriter {
     Value parent_run = Value::map({{"runId", text_value(run_id_)}});
     Value parent_job = Value::map(
         {{"namespace", text_value(name_space_)}, {"name", text_value(from_.info.pipeline)}});
+    JsonFields about = {{"task", text_value(task.id)},
+                        {"attempts", task.info.attempts},
+                        {"cached", task.info.cached},
+                        {"worker", text_value(task.info.worker)},
+                        {"key", text_value(task.info.key)}};
+    if (has_ended)
+      for (auto& [name, value] : task.figures()) about.emplace_back(name, std::move(value));
     JsonFields facets = {
         {"parent", facet("1-0-1", "ParentRunFacet",
                          {{"run", std::move(parent_run)}, {"job", std::move(parent_job)}})},
-        // Measured use of resources belongs here.
-        {"flow_task", facet("1-0-0", "FlowTaskRunFacet",
-                            {{"task", text_value(task.id)},
-                             {"attempts", task.info.attempts},
-                             {"cached", task.info.cached},
-                             {"worker", text_value(task.info.worker)},
-                             {"key", text_value(task.info.key)}})}};
+        {"flow_task", facet("1-0-0", "FlowTaskRunFacet", std::move(about))}};
     if (has_ended && task.info.status == "failed")
       facets.emplace_back("errorMessage", error_of(task, ""));
     return Value::map({{"runId", text_value(uuid_of(started_ms, from_.info.id + "\n" + task.id))},
@@ -207,7 +209,7 @@ class EventWriter {
   /// None for a task that never began.
   void add_task(const ProvenanceTask& task) {
     const TaskInfo& info = task.info;
-    if (info.started_ms == 0 && !info.cached) return;
+    if (!task.has_begun() && !info.cached) return;
     int64_t start = std::max(info.started_ms, from_.info.started_ms);
     add(start, "START", run_of(task, start, false), job_of(task), task.inputs, {});
     std::string end = end_type(info.status);

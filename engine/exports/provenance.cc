@@ -6,11 +6,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <set>
 #include <unordered_map>
 
 #include "engine/base/throwing.hpp"
+#include "engine/exports/unique_names.hpp"
 #include "engine/exports/wfformat_pipeline.hpp"
 #include "engine/runs/run_info.hpp"
 
@@ -324,12 +326,10 @@ class ProvenanceReader {
   }
 
   std::string unique(const std::string& wanted) {
-    std::string id = wanted;
-    for (int n = 2; !ids_.insert(id).second; n++) {
+    return ids_.add(wanted, [&](int n) {
       size_t slash = wanted.rfind('/') + 1;
-      id = fmt::format("{}{}-{}", wanted.substr(0, slash), n, wanted.substr(slash));
-    }
-    return id;
+      return fmt::format("{}{}-{}", wanted.substr(0, slash), n, wanted.substr(slash));
+    });
   }
 
   /// The index of the file that the task's output is: a new one, or an input that it passes on.
@@ -403,13 +403,34 @@ class ProvenanceReader {
   std::vector<std::set<std::pair<int64_t, size_t>>> known_sources_;  // the same
   std::unordered_map<std::string, Source> makers_;                   // by identity: the first
   std::unordered_map<std::string, size_t> externals_;                // by identity
-  std::set<std::string> ids_;                                        // of files
+  UniqueNames ids_;                                                  // of files
 };
 
 }  // namespace
 
 double ProvenanceTask::seconds() const {
   return has_run() ? static_cast<double>(info.finished_ms - info.started_ms) / 1000 : 0;
+}
+
+std::vector<std::pair<const char*, Value>> ProvenanceTask::figures() const {
+  const TaskUsage& usage = info.usage;
+  std::vector<std::pair<const char*, Value>> known;
+  auto add = [&](const char* name, auto number) {
+    if (number >= 0) known.emplace_back(name, Value(number));
+  };
+  // Rounded, because seconds are stored with about 7 digits.
+  auto add_seconds = [&](const char* name, double seconds) {
+    add(name, std::round(seconds * 1e6) / 1e6);
+  };
+  add("peak_memory", usage.peak_memory);
+  add("read_bytes", usage.read_bytes);
+  add("written_bytes", usage.written_bytes);
+  add_seconds("cpu_s", usage.cpu_s);
+  add_seconds("queue_s", usage.queue_s);
+  add_seconds("stage_s", usage.stage_s);
+  add_seconds("commit_s", usage.commit_s);
+  add_seconds("gpu_s", usage.gpu_s);
+  return known;
 }
 
 std::vector<File> listed_files(const Value& value) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/query/reader_impl.hpp"
@@ -19,13 +20,18 @@ struct ProvenanceFile {
 struct ProvenanceTask {
   core::UnitId unit = 0;
   std::string id;  // unique in the run: "train[2]"
-  TaskInfo info;   // what `flow show` says of it; figures of its use of resources belong here
+  TaskInfo info;   // what `flow show` says of it
   const TaskDef* definition = nullptr;
   std::string command;  // of a shell task, with the names of its files; else ""
   // Ascending indices of tasks, and indices of files.
   std::vector<uint32_t> parents, children;
   std::vector<uint32_t> inputs, outputs;
-  bool has_run() const { return info.started_ms != 0 && info.finished_ms != 0; }
+  /// One that was skipped or cancelled before its first attempt has times too, and so has a cached
+  /// one.
+  bool has_begun() const { return info.attempts > 0 && !info.cached && info.started_ms != 0; }
+  bool has_run() const { return has_begun() && info.finished_ms != 0; }
+  /// What its newest attempt used, by the names of `flow show --json`; without what is not known.
+  std::vector<std::pair<const char*, Value>> figures() const;
   double seconds() const;  // of its newest attempt; 0 if it did not run
 };
 

@@ -22,6 +22,9 @@ using Ids = std::vector<std::string>;
 
 constexpr const char* kMetadata = "ro-crate-metadata.json";
 constexpr const char* kTerms = "https://w3id.org/ro/terms/workflow-run#";
+constexpr const char* kUsage = "https://w3id.org/flow#";
+constexpr const char* kSecond = "http://qudt.org/vocab/unit/SEC";
+constexpr const char* kByte = "http://qudt.org/vocab/unit/BYTE";
 struct Profile {
   const char *id, *name, *version;
 };
@@ -371,7 +374,16 @@ class CrateWriter {
     if (!task.outputs.empty())
       fields.emplace_back("result", references(file_references(task.outputs)));
     add_environment(*task.definition, tool, fields);
-    // Measured use of resources belongs here, as PropertyValues of `resourceUsage`.
+    Ids figures;
+    for (auto& [figure, value] : task.figures()) {
+      figures.push_back("#usage/" + name + "/" + figure);
+      add(figures.back(), {"PropertyValue"},
+          {{"name", figure},
+           {"propertyID", std::string(kUsage) + figure},
+           {"unitCode", std::string_view(figure).ends_with("_s") ? kSecond : kByte},
+           {"value", std::move(value)}});
+    }
+    if (!figures.empty()) fields.emplace_back("resourceUsage", references(figures));
     add(id, {"CreateAction"}, std::move(fields));
     add("#control/" + name, {"ControlAction"},
         {{"name", text_value("orchestrate " + task.id)},

@@ -8,6 +8,7 @@
 #include <set>
 #include <string_view>
 
+#include "engine/exports/unique_names.hpp"
 #include "engine/value/utf8.hpp"
 #include "flow/value.hpp"
 
@@ -123,11 +124,10 @@ std::string comment_text(const std::string& text) {
   return out;
 }
 
-/// Short enough to be a file's name with a number before it.
-std::string cut_name(const std::string& name) {
-  return name.size() <= kFileNameMax
-             ? name
-             : name.substr(character_begin(name, name.size() - kFileNameMax));
+/// The last bytes of the name, with up to 3 more, so that it begins with a whole character.
+std::string last_bytes(const std::string& name, size_t size_max) {
+  if (name.size() <= size_max) return name;
+  return name.substr(character_begin(name, name.size() - size_max));
 }
 
 /// One component of a path: without characters that a pattern, a placeholder or a path would read.
@@ -138,29 +138,18 @@ std::string plain_component(std::string_view text) {
     if (byte < 0x20 || byte == 0x7f || std::string_view("/{}").find(c) != std::string_view::npos)
       c = '_';
   }
-  name = cut_name(name);
+  name = last_bytes(name, kFileNameMax);  // it may get a number before it
   return name.empty() || name == "." || name == ".." ? "unnamed" : name;
 }
 
-/// Names that are unique below one folder.
-class UniqueNames {
- public:
-  std::string add(const std::string& wanted, size_t size_max) {
-    std::string name = wanted;
-    if (name.size() > size_max) name = name.substr(name.size() - size_max);
-    for (int n = 2; !taken_.insert(name).second; n++) {
-      std::string before = fmt::format("{}-", n);
-      std::string rest = wanted;
-      size_t room = size_max - before.size();
-      if (rest.size() > room) rest = rest.substr(character_begin(rest, rest.size() - room));
-      name = before + rest;
-    }
-    return name;
-  }
-
- private:
-  std::set<std::string> taken_;
-};
+/// A name that is unique below one folder, and no longer than last_bytes gives it.
+std::string unique_name(UniqueNames& names, const std::string& wanted, size_t size_max) {
+  std::string name = last_bytes(wanted, size_max);
+  return names.add(name, [&](int n) {
+    std::string before = fmt::format("{}-", n);
+    return before + last_bytes(name, size_max - before.size());
+  });
+}
 
 /// The letters of a task's name.
 std::string task_name(const std::string& id) {
@@ -204,13 +193,14 @@ class PipelineWriter {
       for (uint32_t parent : task.parents) is_last_[parent] = false;
       for (uint32_t file : task.outputs) producers_[file] = static_cast<int64_t>(i);
       for (uint32_t file : task.inputs) is_used_[file] = true;
-      names_.push_back(task_names_.add(task_name(task.id), kTaskNameMax));
+      names_.push_back(unique_name(task_names_, task_name(task.id), kTaskNameMax));
     }
     input_names_.resize(workflow_.files.size());
     for (size_t i = 0; i < workflow_.files.size(); i++) {
       if (!is_input(i)) continue;
       std::string local = local_name(workflow_.files[i].id);
-      input_names_[i] = taken_inputs_.add(local.substr(local.rfind('/') + 1), kFileNameMax);
+      input_names_[i] =
+          unique_name(taken_inputs_, local.substr(local.rfind('/') + 1), kFileNameMax);
     }
   }
 
@@ -235,8 +225,7 @@ class PipelineWriter {
   }
 
   std::string pipeline_line() const {
-    UniqueNames none;
-    std::string name = none.add(task_name(workflow_.name), kTaskNameMax);
+    std::string name = last_bytes(task_name(workflow_.name), kTaskNameMax);
     return fmt::format(
         "return flow.pipeline({}, {{\n"
         "  stand_ins = flow.param.boolean {{ default = false, help = \"run no command: every task "
@@ -348,11 +337,12 @@ std::string local_name(const std::string& id) {
     at = end + 1;
   }
   if (names.empty()) return "unnamed";
-  if (!is_relative || leads_up || id.size() > kFileNameMax) return names.back();
   // In its working folder a task finds the folder `inputs` of flow itself.
-  if (names.size() > 1 && names.front() == "inputs") return names.back();
-  std::string path;
-  for (const std::string& name : names) path += (path.empty() ? "" : "/") + name;
+  bool is_below_inputs = names.size() > 1 && names.front() == "inputs";
+  bool keeps_folders = is_relative && !leads_up && !is_below_inputs && id.size() <= kFileNameMax;
+  std::string path = names.back();
+  if (keeps_folders)
+    for (size_t i = names.size() - 1; i > 0; i--) path = names[i - 1] + "/" + path;
   return path == "inputs" ? "inputs_" : path;
 }
 

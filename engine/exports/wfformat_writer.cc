@@ -21,7 +21,7 @@ class WfFormatWriter {
     std::vector<Value> tasks, executed;
     for (const ProvenanceTask& task : from_.tasks) {
       tasks.push_back(specification_of(task));
-      if (task.has_run()) executed.push_back(execution_of(task));
+      if (task.has_run() || task.info.cached) executed.push_back(execution_of(task));
     }
     Value specification =
         Value::map({{"tasks", Value::list(std::move(tasks))}, {"files", Value::list(files())}});
@@ -83,7 +83,7 @@ class WfFormatWriter {
     JsonFields fields = {{"id", text_value(task.id)},
                          {"runtimeInSeconds", task.seconds()},
                          {"executedAt", format_time(task.info.started_ms)}};
-    // Measured use of resources (avgCPU, memoryInBytes, readBytes, writtenBytes) belongs here.
+    add_usage(task, fields);
     if (!task.command.empty())
       fields.emplace_back("command", Value::map({{"program", text_value(task.command)},
                                                  {"arguments", Value::list({})}}));
@@ -95,6 +95,17 @@ class WfFormatWriter {
       names.push_back(text_value(machine_of(worker)));
     if (!names.empty()) fields.emplace_back("machines", Value::list(std::move(names)));
     return Value::map(std::move(fields));
+  }
+
+  /// Only what the attempt was long enough to measure. A CPU that is busy all the time is 100.
+  static void add_usage(const ProvenanceTask& task, JsonFields& fields) {
+    constexpr double kPercent = 100;
+    const TaskUsage& usage = task.info.usage;
+    if (usage.cpu_s >= 0 && task.seconds() > 0)
+      fields.emplace_back("avgCPU", usage.cpu_s / task.seconds() * kPercent);
+    if (usage.read_bytes >= 0) fields.emplace_back("readBytes", usage.read_bytes);
+    if (usage.written_bytes >= 0) fields.emplace_back("writtenBytes", usage.written_bytes);
+    if (usage.peak_memory >= 0) fields.emplace_back("memoryInBytes", usage.peak_memory);
   }
 
   const std::string& machine_of(core::WorkerId worker) {

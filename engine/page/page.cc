@@ -7,6 +7,7 @@
 
 #include "engine/base/address.hpp"
 #include "engine/base/throwing.hpp"
+#include "engine/crypto/seal.hpp"
 #include "engine/page/page_server.hpp"
 #include "engine/serve/http/socket_address.hpp"
 #include "engine/store/lock.hpp"
@@ -21,8 +22,19 @@ struct Page::Impl {
 
 namespace {
 
+/// A browser sends a cookie to each server at the page's address, whatever its port. So the page
+/// gets an address that no other server of this machine has on purpose. Linux has all of
+/// 127.0.0.0/8; elsewhere it is 127.0.0.1.
+Address own_address() {
+  std::string bytes = random_bytes(3);
+  auto part = [&](size_t i) { return 1 + static_cast<unsigned char>(bytes[i]) % 254; };
+  Address own{fmt::format("127.{}.{}.{}", part(0), part(1), part(2)), 0};
+  return listening_problem(own) == 0 ? own : Address{"127.0.0.1", 0};
+}
+
 /// Where the page listens. Sockets need a numeric address.
 Address page_address(const std::string& listen) {
+  if (listen.empty()) return own_address();
   auto address = parse_address(listen);
   if (!address.ok())
     throw Failed(
@@ -49,7 +61,7 @@ Page::Page(const EngineOptions& engine, const PageOptions& options)
   if (int code = listening_problem(address); code != 0)
     throw Failed(environment_error(fmt::format(
         "the page cannot listen on `{}`: {}. Choose another address, or port 0 for a free port",
-        options.listen, std::strerror(code))));
+        address_text(address), std::strerror(code))));
   HttpOptions http;
   http.name = "flow ui";
   http.address = address.host;

@@ -15,16 +15,11 @@ namespace {
 
 char lower_ascii(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; }
 
-bool contains(std::string_view text, std::string_view wanted) {
-  auto found = std::search(text.begin(), text.end(), wanted.begin(), wanted.end(),
-                           [](char a, char b) { return lower_ascii(a) == lower_ascii(b); });
-  return wanted.empty() || found != text.end();
-}
-
 bool matches(const RunInfo& run, const RunFilter& filter) {
   if (!filter.status.empty() && run.status != filter.status) return false;
-  return contains(run.id, filter.text) || contains(run.name, filter.text) ||
-         contains(run.pipeline, filter.text) || contains(to_json(run.params), filter.text);
+  return page_contains(run.id, filter.text) || page_contains(run.name, filter.text) ||
+         page_contains(run.pipeline, filter.text) ||
+         page_contains(to_json(run.params), filter.text);
 }
 
 std::string text_or_null_json(const std::string& text) {
@@ -66,6 +61,12 @@ std::string points_json(const std::vector<MetricPoint>& points, size_t limit) {
 }
 
 }  // namespace
+
+bool page_contains(std::string_view text, std::string_view wanted) {
+  auto found = std::search(text.begin(), text.end(), wanted.begin(), wanted.end(),
+                           [](char a, char b) { return lower_ascii(a) == lower_ascii(b); });
+  return wanted.empty() || found != text.end();
+}
 
 std::string page_text(std::string_view text) {
   return to_json(Value(is_utf8(text) ? std::string(text) : to_utf8(text)));
@@ -112,14 +113,10 @@ std::string page_task(const RunInfo& run, const TaskInfo& task, const std::strin
                      task.fraction < 0 ? "null" : number_json(task.fraction), page_text(why));
 }
 
-std::string page_logs(const std::vector<LogLine>& lines, const std::string& text, size_t limit) {
-  std::vector<const LogLine*> matching;
-  for (const LogLine& line : lines)
-    if (contains(line.text, text)) matching.push_back(&line);
+std::string page_logs(const LogTail& tail) {
   std::string list;
-  for (size_t i = matching.size() - std::min(matching.size(), limit); i < matching.size(); i++)
-    list += (list.empty() ? "" : ",") + line_json(*matching[i]);
-  return fmt::format(R"({{"total":{},"matching":{},"lines":[{}]}})", lines.size(), matching.size(),
+  for (const auto& [at, line] : tail.lines()) list += (list.empty() ? "" : ",") + line_json(line);
+  return fmt::format(R"({{"total":{},"matching":{},"lines":[{}]}})", tail.total(), tail.matching(),
                      list);
 }
 

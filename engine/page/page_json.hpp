@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/query/run_logs.hpp"
 #include "flow/flow.hpp"
 
 namespace flow {
@@ -30,9 +31,10 @@ std::string page_graph(const PlanInfo& plan);
 /// progress, and why it waits, ran or failed.
 std::string page_task(const RunInfo& run, const TaskInfo& task, const std::string& why);
 
-/// {"total":…,"matching":…,"lines":[…]}: the last `limit` of those that contain `text`, in any
-/// case.
-std::string page_logs(const std::vector<LogLine>& lines, const std::string& text, size_t limit);
+/// Whether the text contains the wanted one, in any case of ASCII.
+bool page_contains(std::string_view text, std::string_view wanted);
+/// {"total":…,"matching":…,"lines":[…]}
+std::string page_logs(const LogTail& tail);
 
 /// {"series":[{"task","tag","metric","total","min","max","best","points":[[step,value,at]…]}]}.
 /// Of a series with more than `limit` points, evenly spaced ones, with the first and the last.

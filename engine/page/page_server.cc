@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <future>
+#include <optional>
 #include <utility>
 
+#include "engine/base/engine_thread.hpp"
+#include "engine/base/files.hpp"
 #include "engine/client/messages.hpp"
 #include "engine/client/run_stream.hpp"
 #include "engine/page/page_assets.hpp"
@@ -22,6 +25,7 @@ constexpr uint64_t kBodyBytesMax = 64u << 10;
 constexpr size_t kRunsMax = 5'000, kRunsUsual = 500;
 constexpr size_t kLinesMax = 20'000, kLinesUsual = 2'000;
 constexpr size_t kValueBytesMax = 32u << 10;  // of a preview
+constexpr size_t kActionsMax = 8;
 constexpr size_t kPointsMax = 10'000, kPointsUsual = 500;
 
 HttpResponse json_response(std::string json) { return {200, std::move(json)}; }
@@ -62,10 +66,41 @@ HttpResponse values_response(const std::string& state_dir, const std::string& ru
                                    text(values->result)));
 }
 
+HttpResponse answer_of_writer(const std::string& state_dir,
+                              const client_protocol::ClientRequest& request, const std::string& run,
+                              const std::string& command) {
+  if (!state_is_locked(state_dir))
+    return error_response(409, fmt::format("no process writes this state, and the page never does. "
+                                           "Use the command `{}`",
+                                           command));
+  auto reply = send_to_writer(state_dir, request);
+  if (!reply.ok()) return error_response(503, reply.error().message);
+  if (reply->has_error()) return error_response(409, reply->error().message());
+  return json_response(fmt::format(R"({{"run":{}}})", page_text(run)));
+}
+
+/// What is wrong with a signal, if anything is.
+std::optional<HttpResponse> signal_problem(const std::string& name, const std::string& json) {
+  if (name.empty()) return error_response(400, "a signal needs a name: ?name=NAME");
+  auto value = from_json(json);
+  if (value.ok()) return std::nullopt;
+  return error_response(400, fmt::format("the value of the signal `{}` is not JSON: {}. A text "
+                                         "needs its quotes",
+                                         name, value.error().message));
+}
+
 }  // namespace
 
+/// What a writer is asked to do.
+struct PageServer::Action {
+  std::shared_ptr<client_protocol::ClientRequest> request =
+      std::make_shared<client_protocol::ClientRequest>();
+  std::string run, command = {};  // the command does the same, for the case that there is no writer
+};
+
 PageServer::PageServer(EngineOptions options, std::string state_dir)
-    : state_dir_(std::move(state_dir)),
+    : options_(options),
+      state_dir_(std::move(state_dir)),
       fields_(page_security_fields()),
       state_(std::move(options)) {
   state_.poll(
@@ -112,7 +147,12 @@ void PageServer::handle(HttpRequest request, HttpReply reply) {
     if (shared->is_abandoned()) return;
     if (route.endpoint == PageEndpoint::events)
       return streams_.add(std::move(*shared), query.get("run"), fields_);
-    send(*shared, answer(reader, route, query, body));
+    if (route.endpoint == PageEndpoint::cancel)
+      return start(cancel(reader.show(route.name).id), shared);
+    if (route.endpoint != PageEndpoint::signal) return send(*shared, answer(reader, route, query));
+    const std::string& name = query.get("name");
+    if (auto problem = signal_problem(name, body)) return send(*shared, std::move(*problem));
+    start(signal(reader.show(route.name).id, name, body), shared);
   };
   auto refuse = [send, shared](const Error& error) {
     send(*shared, error_response(status_of(error), error.message));
@@ -122,7 +162,7 @@ void PageServer::handle(HttpRequest request, HttpReply reply) {
 }
 
 HttpResponse PageServer::answer(const Reader& reader, const PageRoute& route,
-                                const PageQuery& query, const std::string& body) const {
+                                const PageQuery& query) const {
   switch (route.endpoint) {
     case PageEndpoint::session:
       return json_response(session_json());
@@ -138,18 +178,21 @@ HttpResponse PageServer::answer(const Reader& reader, const PageRoute& route,
     case PageEndpoint::values:
       return values_response(state_dir_, route.name, query.get("task"));
     case PageEndpoint::logs:
-      return json_response(page_logs(reader.logs(route.name, query.get("task")), query.get("q"),
-                                     query.number("limit", kLinesUsual, kLinesMax)));
+      return logs(route.name, query);
     case PageEndpoint::metrics:
       return json_response(page_metrics(reader.metrics(route.name, query.get("task")),
                                         query.number("limit", kPointsUsual, kPointsMax)));
-    case PageEndpoint::cancel:
-      return cancel(reader.show(route.name).id);
-    case PageEndpoint::signal:
-      return signal(reader.show(route.name).id, query.get("name"), body);
     default:
       return error_response(404, "there is no such resource");
   }
+}
+
+HttpResponse PageServer::logs(const std::string& run, const PageQuery& query) const {
+  auto matches = [&wanted = query.get("q")](std::string_view text) {
+    return page_contains(text, wanted);
+  };
+  return json_response(page_logs(log_tail(options_, run, query.get("task"), matches,
+                                          query.number("limit", kLinesUsual, kLinesMax))));
 }
 
 std::string PageServer::session_json() const {
@@ -158,37 +201,44 @@ std::string PageServer::session_json() const {
                      page_text(access_->tokens().action));
 }
 
-HttpResponse PageServer::act(const client_protocol::ClientRequest& request, const std::string& run,
-                             const std::string& command) const {
-  if (!state_is_locked(state_dir_))
-    return error_response(409, fmt::format("no process writes this state, and the page never does. "
-                                           "Use the command `{}`",
-                                           command));
-  auto reply = send_to_writer(state_dir_, request);
-  if (!reply.ok()) return error_response(503, reply.error().message);
-  if (reply->has_error()) return error_response(409, reply->error().message());
-  return json_response(fmt::format(R"({{"run":{}}})", page_text(run)));
+PageServer::Action PageServer::cancel(const std::string& run) const {
+  Action action;
+  action.request->mutable_cancel_run()->set_run(run);
+  action.run = run;
+  action.command =
+      fmt::format("flow cancel {} --state {}", quote_shell(run), quote_shell(state_dir_));
+  return action;
 }
 
-HttpResponse PageServer::cancel(const std::string& run) const {
-  client_protocol::ClientRequest request;
-  request.mutable_cancel_run()->set_run(run);
-  return act(request, run, fmt::format("flow cancel {}", run));
-}
-
-HttpResponse PageServer::signal(const std::string& run, const std::string& name,
-                                const std::string& json) const {
-  if (name.empty()) return error_response(400, "a signal needs a name: ?name=NAME");
-  if (auto value = from_json(json); !value.ok())
-    return error_response(400, fmt::format("the value of the signal `{}` is not JSON: {}. A text "
-                                           "needs its quotes",
-                                           name, value.error().message));
-  client_protocol::ClientRequest request;
-  client_protocol::SendSignal& signal = *request.mutable_send_signal();
+PageServer::Action PageServer::signal(const std::string& run, const std::string& name,
+                                      const std::string& json) const {
+  Action action;
+  client_protocol::SendSignal& signal = *action.request->mutable_send_signal();
   signal.set_run(run);
   signal.set_name(name);
   signal.set_json(json);
-  return act(request, run, fmt::format("flow signal {} {} JSON", run, name));
+  action.run = run;
+  action.command = fmt::format("flow signal {} {} JSON --state {}", quote_shell(run),
+                               quote_shell(name), quote_shell(state_dir_));
+  return action;
+}
+
+void PageServer::start(Action action, std::shared_ptr<HttpReply> reply) const {
+  auto send = [fields = fields_, reply = std::move(reply)](HttpResponse response) {
+    response.fields += fields;
+    reply->send(std::move(response));
+  };
+  if (++*actions_ > kActionsMax) {
+    --*actions_;
+    return send(busy_response(503, "too many actions wait for the process that writes the state"));
+  }
+  // The thread has copies of all it uses, so the end of the page need not wait for the writer.
+  engine_thread([state_dir = state_dir_, actions = actions_, action = std::move(action), send] {
+    HttpResponse response =
+        answer_of_writer(state_dir, *action.request, action.run, action.command);
+    --*actions;
+    send(std::move(response));
+  }).detach();
 }
 
 }  // namespace flow

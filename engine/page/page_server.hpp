@@ -1,5 +1,6 @@
 // Answers the requests of the page: its files, its data and its actions.
 #pragma once
+#include <atomic>
 #include <memory>
 #include <string>
 
@@ -10,10 +11,6 @@
 #include "flow/flow.hpp"
 
 namespace flow {
-
-namespace client_protocol {
-class ClientRequest;
-}
 
 class PageServer {
  public:
@@ -30,19 +27,21 @@ class PageServer {
   /// On the server's thread.
   void handle(HttpRequest request, HttpReply reply);
   /// On the state's thread.
-  HttpResponse answer(const Reader& reader, const PageRoute& route, const PageQuery& query,
-                      const std::string& body) const;
+  HttpResponse answer(const Reader& reader, const PageRoute& route, const PageQuery& query) const;
+  HttpResponse logs(const std::string& run, const PageQuery& query) const;
   std::string session_json() const;
-  HttpResponse cancel(const std::string& run) const;
-  HttpResponse signal(const std::string& run, const std::string& name,
-                      const std::string& json) const;
-  /// Asks the writer of the state. `command`: what does the same, for the case that there is none.
-  HttpResponse act(const client_protocol::ClientRequest& request, const std::string& run,
-                   const std::string& command) const;
+  struct Action;
+  Action cancel(const std::string& run) const;
+  Action signal(const std::string& run, const std::string& name, const std::string& json) const;
+  /// Asks the writer of the state on a thread of its own, because a writer may be suspended.
+  void start(Action action, std::shared_ptr<HttpReply> reply) const;
 
+  const EngineOptions options_;  // of the state
   const std::string state_dir_;
-  const std::string fields_;            // of all responses
-  std::unique_ptr<PageAccess> access_;  // set before requests arrive
+  const std::string fields_;  // of all responses
+  const std::shared_ptr<std::atomic<size_t>> actions_ =
+      std::make_shared<std::atomic<size_t>>(0);  // that have no answer yet
+  std::unique_ptr<PageAccess> access_;           // set before requests arrive
   EventStreams streams_;
   StateThread state_;                   // after what its jobs use
   std::unique_ptr<HttpServer> server_;  // last: it calls handle()

@@ -32,7 +32,8 @@ class StateThread {
   /// given to `refuse`, on the thread.
   bool post(Job job, Refuse refuse);
   /// Runs `poll` on the thread, with a new reader, whenever `is_wanted` is true. Not more often
-  /// than each kReaderMs, and for at most a fifth of the time. Call it once, before other calls.
+  /// than each kReaderMs, and for at most a fifth of the time; when it is due it goes before the
+  /// jobs. Call it once, before other calls.
   /// An error is dropped: the next poll may succeed.
   void poll(std::function<bool()> is_wanted, Job poll);
 

@@ -13,6 +13,7 @@
 #include "engine/query/export_result.hpp"
 #include "engine/query/plan_preview.hpp"
 #include "engine/query/reader_impl.hpp"
+#include "engine/query/run_logs.hpp"
 #include "engine/query/run_metrics.hpp"
 #include "engine/query/tensorboard.hpp"
 #include "engine/query/upload_result.hpp"
@@ -246,98 +247,13 @@ RunInfo Reader::show(const std::string& selector) const {
   return info;
 }
 
-namespace {
-
-/// Finds the logs of cached tasks, which are in the runs that computed the results.
-class CachedLogs {
- public:
-  CachedLogs(const Store& store, const Blobs& blobs) : store_(store), blobs_(blobs) {}
-
-  /// The prefix of the log's keys. Nothing if that run or the cache's entry was collected or
-  /// replaced.
-  std::optional<std::string> prefix_of(const core::Unit& unit) {
-    auto row = value_or_throw(store_.get(Family::cache, cache_key(unit.key)));
-    if (!row) return std::nullopt;
-    auto entry = value_or_throw(decode_cache_entry(*row));
-    if (entry.result != unit.result) return std::nullopt;
-    const std::map<Digest, core::UnitId>& executed = executed_of(entry.run);
-    auto found = executed.find(unit.key);
-    if (found == executed.end()) return std::nullopt;
-    return log_prefix(entry.run, found->second);
-  }
-
- private:
-  /// The units that the run executed, by key.
-  const std::map<Digest, core::UnitId>& executed_of(const core::RunId& id) {
-    auto [found, is_new] = runs_.try_emplace(id);
-    if (!is_new) return found->second;
-    auto record = record_of(store_, id);
-    if (!record) return found->second;
-    LoadedRun loaded = value_or_throw(load_run(store_, blobs_, *record));
-    if (loaded.run == nullptr) return found->second;
-    for (core::UnitId unit = 0; unit < loaded.run->units.size(); unit++) {
-      const core::Unit& u = loaded.run->units[unit];
-      if (!u.cached && u.attempts > 0 && !u.key.is_zero()) found->second.emplace(u.key, unit);
-    }
-    return found->second;
-  }
-
-  const Store& store_;
-  const Blobs& blobs_;
-  std::map<core::RunId, std::map<Digest, core::UnitId>> runs_;
-};
-
-}  // namespace
-
 std::vector<LogLine> Reader::logs(const std::string& selector,
                                   const std::string& task_at_attempt) const {
   LoadedRun loaded = selected(*impl_, selector);
   need_tasks(loaded);
-  std::string task = task_at_attempt;
-  uint32_t attempt = 0;
-  if (size_t at = task.rfind('@');
-      at != std::string::npos && at + 1 < task.size() &&
-      task.find_first_not_of("0123456789", at + 1) == std::string::npos) {
-    attempt = static_cast<uint32_t>(std::strtoul(task.c_str() + at + 1, nullptr, 10));
-    task.resize(at);
-  }
-  std::vector<core::UnitId> units;
-  if (task != task_at_attempt) {
-    uint32_t made = loaded.run->units[value_or_throw(find_unit(*loaded.run, task))].attempts;
-    if (attempt == 0 || attempt > made) {
-      throw Failed(
-          user_error(fmt::format("`{}` of the run {} has no attempt {}: it had {}", task,
-                                 loaded.run->id, task_at_attempt.substr(task.size() + 1), made)));
-    }
-  }
-  if (!task.empty()) {
-    units.push_back(value_or_throw(find_unit(*loaded.run, task)));
-    // A map stands for all its instances.
-    for (core::UnitId instance : core::instances_of(*loaded.run, units.front()))
-      units.push_back(instance);
-  } else {
-    for (core::UnitId unit = 0; unit < loaded.run->units.size(); unit++) units.push_back(unit);
-  }
   std::vector<LogLine> lines;
-  CachedLogs cached_logs(*impl_->store, *impl_->blobs);
-  auto visit_unit = [&](core::UnitId unit, std::string_view value) {
-    auto log_row = decode_log(value);
-    if (!log_row.ok() || (attempt != 0 && log_row->attempt != attempt)) return;
-    lines.push_back({InputResolver::unit_name(*loaded.run, unit), log_row->attempt,
-                     static_cast<int>(log_row->stream), log_row->at, std::move(log_row->text),
-                     log_row->rank, core::tag_of(*loaded.run, unit)});
-  };
-  for (core::UnitId unit : units) {
-    std::string prefix = log_prefix(loaded.run->id, unit);
-    // A whole run has only what it executed itself.
-    if (loaded.run->units[unit].cached && !task.empty())
-      prefix = cached_logs.prefix_of(loaded.run->units[unit]).value_or(prefix);
-    ok_or_throw(impl_->store->scan(Family::logs, prefix, prefix,
-                                   [&](std::string_view, std::string_view value) {
-                                     visit_unit(unit, value);
-                                     return true;
-                                   }));
-  }
+  visit_log_lines(*impl_->store, *impl_->blobs, loaded, task_at_attempt,
+                  [&](LogLine line) { lines.push_back(std::move(line)); });
   std::stable_sort(lines.begin(), lines.end(),
                    [](const LogLine& a, const LogLine& b) { return a.at_ms < b.at_ms; });
   return lines;

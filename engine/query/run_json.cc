@@ -4,13 +4,18 @@
 #include <cmath>
 
 #include "engine/base/size_units.hpp"
+#include "engine/value/utf8.hpp"
 #include "flow/flow.hpp"
 
 namespace flow {
 
 namespace {
 
-std::string quoted(const std::string& text) { return to_json(Value(text)); }
+/// Names, errors and addresses are text for people, also where a task made them of other bytes:
+/// readers get a string in any case, never the `{"$bytes":…}` of values.
+std::string quoted(const std::string& text) {
+  return to_json(Value(is_utf8(text) ? text : to_utf8(text)));
+}
 
 std::string time_or_null(int64_t ms) { return ms == 0 ? "null" : quoted(format_time(ms)); }
 
@@ -26,8 +31,13 @@ std::string json_of(const Counts& c) {
 /// Below 0: unknown.
 std::string number_or_null(int64_t number) { return number < 0 ? "null" : std::to_string(number); }
 
-/// To the microsecond, which hides that the numbers are stored with few digits. Below 0: unknown.
+/// Stored as a float: the fewest digits that give the same one. Below 0: unknown.
 std::string seconds_or_null(double seconds) {
+  return seconds < 0 ? "null" : fmt::format("{}", static_cast<float>(seconds));
+}
+
+/// Computed as a double: to the microsecond. Below 0: unknown.
+std::string gpu_seconds_or_null(double seconds) {
   return seconds < 0 ? "null" : fmt::format("{}", std::round(seconds * 1e6) / 1e6);
 }
 
@@ -38,7 +48,7 @@ std::string fields_of(const TaskUsage& usage) {
       number_or_null(usage.peak_memory), seconds_or_null(usage.cpu_s),
       number_or_null(usage.read_bytes), number_or_null(usage.written_bytes),
       seconds_or_null(usage.queue_s), seconds_or_null(usage.stage_s),
-      seconds_or_null(usage.commit_s), seconds_or_null(usage.gpu_s));
+      seconds_or_null(usage.commit_s), gpu_seconds_or_null(usage.gpu_s));
 }
 
 std::string json_of(const TaskInfo& task) {
@@ -204,7 +214,8 @@ std::string Event::json() const {
     if (type == "task") name = waits ? "waits_for" : "error";
     if (type == "serving") name = "url";
     if (type == "plan") name = "reason";
-    json += fmt::format(",\"{}\":{}", name, quoted(text));
+    // What a task wrote is a value: no byte of it is lost.
+    json += fmt::format(",\"{}\":{}", name, type == "log" ? to_json(Value(text)) : quoted(text));
   }
   if (!data.is_nil()) json += ",\"data\":" + to_json(data);
   return json + "}";

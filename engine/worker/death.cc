@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "engine/base/size_units.hpp"
@@ -56,9 +57,10 @@ core::Failure memory_failure(const Slot& slot, const AssignedAttempt& running,
                     running.order.shown_task(), bytes(running.memory_peak), bytes(limit));
   }
   failure.message += running.where;
-  failure.evidence = fmt::format(
-      "limit {}, peak {}, process group {}\n{}", bytes(limit), bytes(running.memory_peak),
-      running.program > 0 ? running.program : slot.process.pid, evidence);
+  failure.evidence =
+      fmt::format("limit {}, peak {}, process group {}\n{}", bytes(limit),
+                  bytes(std::max(running.group_peak, running.memory_peak)),
+                  running.program > 0 ? running.program : slot.process.pid, evidence);
   return failure;
 }
 

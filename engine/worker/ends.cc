@@ -23,7 +23,8 @@ constexpr int64_t kProgramsExecutorBytes = 4 << 20;  // memory of the executor w
 constexpr int64_t kRuntimeBytes = 256 << 20;         // memory of a container's runtime
 constexpr int64_t kLuaExecutorBytes = 16 << 20;      // memory beyond what Lua's own limit counts,
 constexpr int64_t kLuaPart = 16;                     // plus this fraction of the limit
-constexpr int64_t kWatchedUs = 50'000;        // the CPU time before a longer attempt is noted
+// An attempt that runs this long may still be killed, so the executor's CPU time is read for it.
+constexpr int64_t kWatchedUs = 50'000;
 constexpr int64_t kTerminatedUs = 2'000'000;  // from SIGTERM to SIGKILL of an interrupted attempt
 
 /// A runtime limits the memory of its container, and its own memory is not the task's.
@@ -174,7 +175,7 @@ int LocalWorker::reap(Slot& slot, rusage* used) {
 void LocalWorker::retire_slot(Slot& slot) {
   bool had_memory = !has_new_oom_kill(slot);
   if (!slot.queue.empty() && slot.cgroup.has_memory() && !slot.is_outside_cgroup)
-    slot.queue.front().memory_peak = slot.cgroup.peak_bytes();
+    slot.queue.front().group_peak = slot.cgroup.peak_bytes();
   rusage used{};
   int status = reap(slot, &used);
   end_errors(slot);
@@ -216,7 +217,6 @@ void LocalWorker::tick() {
   int64_t now = monotonic_us();
   bool check_memory = now - memory_checked_us_ >= kMemoryCheckUs;
   if (check_memory) memory_checked_us_ = now;
-  sample_memory(now);
   for (Slot& slot : slots_) {
     if (slot.ending_since_us > 0) {
       if (now - slot.ending_since_us > kEndGraceUs) ::kill(-slot.process.pid, SIGKILL);
@@ -249,7 +249,7 @@ void LocalWorker::tick() {
 void LocalWorker::watch_memory(Slot& slot, AssignedAttempt& front) {
   if (slot.has_limit) {
     if (!has_new_oom_kill(slot)) return;
-    front.memory_peak = slot.cgroup.peak_bytes();
+    front.group_peak = slot.cgroup.peak_bytes();
   } else {
     front.memory_peak = std::max(front.memory_peak, resident_bytes(slot.process.pid));
     if (front.memory_peak <= front.order.resources.memory_bytes + runtime_bytes(front.order))
@@ -296,7 +296,7 @@ void LocalWorker::note_memory(Slot& slot, AssignedAttempt& running, const TaskFi
   if (running.over_memory || !(slot.has_limit || is_killed)) return;
   if (!has_new_oom_kill(slot)) return;
   running.over_memory = true;
-  running.memory_peak = slot.cgroup.peak_bytes();
+  running.group_peak = slot.cgroup.peak_bytes();
 }
 
 }  // namespace flow

@@ -201,14 +201,18 @@ void LocalWorker::loop() {
     tick();
     dispatch(true);
     for (Slot& slot : slots_) write_slot(slot);
-    if (reports_.empty() && found_ports_.empty()) continue;
+    std::vector<MemorySample> samples = due_samples();
+    if (reports_.empty() && found_ports_.empty() && samples.empty()) continue;
     std::vector<Report> reports = std::exchange(reports_, {});
     auto ports = std::exchange(found_ports_, {});
     auto on_port = gate_ ? gate_->on_port : nullptr;
     lock.unlock();
     if (!reports.empty()) on_report_(std::move(reports));
     for (const auto& [front, port] : ports) on_port(front, port);
+    int64_t sampled_us = samples.empty() ? 0 : monotonic_us();
+    if (!samples.empty()) take_samples(samples);
     lock.lock();
+    if (!samples.empty()) note_samples(samples, sampled_us);
   }
   end_all();
 }

@@ -139,8 +139,17 @@ class LocalWorker final : public Worker {
   void tick();
   /// CPU time of a process and of the children that it waited for; -1 if it does not exist.
   static int64_t cpu_us(pid_t pid);
-  /// Looks at the memory that the processes of long attempts have together.
-  void sample_memory(int64_t now_us);
+  /// A long attempt, and how much memory its processes have together.
+  struct MemorySample {
+    pid_t executor = 0;
+    RankId attempt;
+    int64_t bytes = 0;
+  };
+  /// The attempts whose memory is to be looked at now.
+  std::vector<MemorySample> due_samples();
+  /// Looks at all processes of the machine: not to be called with the lock.
+  static void take_samples(std::vector<MemorySample>& samples);
+  void note_samples(const std::vector<MemorySample>& samples, int64_t began_us);
   static core::AttemptUsage usage_of_killed(const AssignedAttempt& front, const rusage& used);
   void watch_memory(Slot& slot, AssignedAttempt& front);
   /// Called before an attempt begins: sets its memory limit, or removes that of the previous one.

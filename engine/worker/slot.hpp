@@ -36,6 +36,9 @@ struct AssignedAttempt {
   bool stopped = false;          // asked to end by the head
   int64_t ended_us = 0;          // run time when it was asked to end; 0 while it runs
   int64_t memory_peak = 0;       // as far as it was looked at
+  // The most that its slot's group had, with file caches, and perhaps that of earlier attempts: for
+  // the text of a failure only.
+  int64_t group_peak = 0;
   // CPU time that the executor had used when the worker first looked at a long attempt; -1: not
   // yet. It gives the CPU time of an attempt that is killed.
   int64_t cpu_us_before = -1;

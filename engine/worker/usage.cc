@@ -29,21 +29,36 @@ int64_t LocalWorker::cpu_us(pid_t pid) {
 
 // An executor knows its own peak, and its largest child; how much several programs have together is
 // only seen from time to time.
-void LocalWorker::sample_memory(int64_t now_us) {
-  if (now_us < next_sample_us_) return;
-  std::vector<pid_t> executors;
-  std::vector<AssignedAttempt*> attempts;
-  for (Slot& slot : slots_) {
-    if (slot.queue.empty() || !slot.queue.front().runs_longer_than(kSampleUs, now_us)) continue;
-    executors.push_back(slot.process.pid);
-    attempts.push_back(&slot.queue.front());
-  }
+std::vector<LocalWorker::MemorySample> LocalWorker::due_samples() {
+  std::vector<MemorySample> samples;
+  int64_t now_us = monotonic_us();
+  if (now_us < next_sample_us_) return samples;
   next_sample_us_ = now_us + kSampleUs;
-  if (executors.empty()) return;
+  for (const Slot& slot : slots_) {
+    if (slot.queue.empty() || !slot.queue.front().runs_longer_than(kSampleUs, now_us)) continue;
+    samples.push_back({slot.process.pid, slot.queue.front().order.rank_id(), 0});
+  }
+  return samples;
+}
+
+void LocalWorker::take_samples(std::vector<MemorySample>& samples) {
+  std::vector<pid_t> executors;
+  for (const MemorySample& sample : samples) executors.push_back(sample.executor);
   std::vector<int64_t> bytes = resident_bytes(executors);
-  for (size_t i = 0; i < attempts.size(); i++)
-    attempts[i]->memory_peak = std::max(attempts[i]->memory_peak, bytes[i]);
-  next_sample_us_ = now_us + std::max(kSampleUs, (monotonic_us() - now_us) * kSampleShare);
+  for (size_t i = 0; i < samples.size(); i++) samples[i].bytes = bytes[i];
+}
+
+void LocalWorker::note_samples(const std::vector<MemorySample>& samples, int64_t began_us) {
+  for (const MemorySample& sample : samples) {
+    Slot* slot = slot_of(sample.attempt);
+    bool is_same = slot != nullptr && slot->process.pid == sample.executor &&
+                   slot->queue.front().order.rank_id() == sample.attempt;
+    if (!is_same) continue;  // it has ended meanwhile
+    int64_t& peak = slot->queue.front().memory_peak;
+    peak = std::max(peak, sample.bytes);
+  }
+  next_sample_us_ =
+      std::max(next_sample_us_, began_us + (monotonic_us() - began_us) * kSampleShare);
 }
 
 // `used` covers all attempts of the executor.

@@ -243,6 +243,11 @@ return flow.pipeline("h", {}, function() return { hold("%s", "h"):after(first {}
         self.export("ro-crate", "crate", "--force")
         self.assertEqual(self.read("text.txt"), "one\ntwo words\n")
         self.assertFalse(os.path.islink(self.path("crate/result/result.json")))
+        os.mkdir(self.path("elsewhere"))
+        os.rename(self.path("crate/outputs/join"), self.path("joined"))
+        os.symlink(self.path("elsewhere"), self.path("crate/outputs/join"))
+        self.exits(2, self.flow("export", "last", "--format", "ro-crate", "-o", "crate", "--force"), "`crate/outputs/join` is a link")
+        self.assertEqual(os.listdir(self.path("elsewhere")), [])
 
     def test_names_do_not_lead_out_of_a_crate(self):
         self.write("odd.lua", r"""
@@ -308,6 +313,64 @@ return flow.pipeline("odd", {}, function() return odd({}).files end)
         self.exits(4, self.flow("export", "--format", "openlineage", "-o", url), "422", url)
         server.shutdown()
         server.server_close()
+
+    def test_a_task_that_never_ran_is_in_no_format_an_execution(self):
+        self.write("skips.lua", r"""
+local flow = require "flow"
+local bad = flow.shell("bad", { command = [[exit 3]] })
+local fine = flow.shell("fine", { command = [[true]] })
+local next = flow.task("next", function(ctx, text) return text end)
+return flow.pipeline("skips", {}, function() return { next(bad().stdout), next(fine().stdout) } end)
+""")
+        self.exits(1, self.flow("run", "skips.lua", "--quiet"))
+        tasks = self.tasks()
+        self.assertEqual((tasks["next"]["status"], tasks["next"]["attempts"]), ("skipped", 0))
+        self.export("openlineage", "events.ndjson")
+        events = [json.loads(line) for line in self.read("events.ndjson").splitlines()]
+        types = sorted((event["run"]["facets"]["flow_task"]["task"], event["eventType"]) for event in events[1:-1])
+        self.assertEqual(types, [("bad", "FAIL"), ("bad", "START"), ("fine", "COMPLETE"), ("fine", "START"),
+                                 ("next#2", "COMPLETE"), ("next#2", "START")])
+        self.export("wfformat", "run.json")
+        workflow = self.json("run.json")["workflow"]
+        self.assertEqual({task["id"] for task in workflow["specification"]["tasks"]}, {"bad", "fine", "next", "next#2"})
+        self.assertEqual({task["id"] for task in workflow["execution"]["tasks"]}, {"bad", "fine", "next#2"})
+        self.export("ro-crate", "crate")
+        ids = {entity["@id"] for entity in self.json("crate/ro-crate-metadata.json")["@graph"]}
+        self.assertEqual({id for id in ids if id.startswith("#action/")}, {"#action/bad", "#action/fine", "#action/next%232"})
+
+    def test_what_tasks_used_and_who_ran_them_is_exported(self):
+        self.write("uses.lua", r"""
+local flow = require "flow"
+local burn = flow.shell("burn", { outputs = { out = "out.bin" }, command = [[python3 -c 'import time
+open("out.bin", "wb").write(b"x" * 3000000)
+while time.process_time() < 0.3: pass']] })
+return flow.pipeline("uses", {}, function() return burn({}).out end)
+""")
+        self.good("run", "uses.lua", "--quiet")
+        shown = self.tasks()["burn"]
+        names = ("peak_memory", "read_bytes", "written_bytes", "cpu_s", "queue_s", "stage_s", "commit_s", "gpu_s")
+        figures = {name: shown[name] for name in names}
+        self.assertGreaterEqual(figures["written_bytes"], 3000000)
+        self.export("wfformat", "run.json")
+        ran = self.json("run.json")["workflow"]["execution"]["tasks"][0]
+        self.assertEqual([ran[name] for name in ("memoryInBytes", "readBytes", "writtenBytes")],
+                         [figures[name] for name in ("peak_memory", "read_bytes", "written_bytes")])
+        self.assertAlmostEqual(ran["avgCPU"] * ran["runtimeInSeconds"], 100 * figures["cpu_s"], places=3)
+
+        def same(seen, what):
+            self.assertEqual(set(seen), set(figures), what)
+            for name, value in figures.items():
+                self.assertAlmostEqual(seen[name], value, places=5, msg=(what, name))
+        self.export("openlineage", "events.ndjson")
+        facets = [json.loads(line)["run"]["facets"].get("flow_task", {}) for line in self.read("events.ndjson").splitlines()]
+        same({name: facets[2][name] for name in names}, "openlineage")
+        self.assertNotIn("cpu_s", facets[1])  # of its START
+        self.export("ro-crate", "crate")
+        graph = {entity["@id"]: entity for entity in self.json("crate/ro-crate-metadata.json")["@graph"]}
+        values = [graph[each["@id"]] for each in graph["#action/burn"]["resourceUsage"]]
+        same({value["name"]: value["value"] for value in values}, "ro-crate")
+        self.assertEqual({value["propertyID"] for value in values}, {"https://w3id.org/flow#" + name for name in names})
+        self.assertEqual(graph[graph["#action/burn"]["agent"]["@id"]]["name"], shown["user"])
 
     # ---- import
 

@@ -49,6 +49,14 @@ while time.process_time() < 0.2: pass'; kill -9 $PPID; sleep 100]] })
 return flow.pipeline("hangs", {}, function(p) return { hang(), die().stdout } end)
 '''
 
+# A task that uses much memory, and then one in the same slot that is killed.
+LATER = r'''
+local flow = require "flow"
+local big = flow.task("big", function(ctx) return #string.rep("x", 600 * 1000 * 1000) end)
+local hang = flow.task("hang", { timeout = "2500ms" }, function(ctx) while true do end end)
+return flow.pipeline("later", {}, function(p) return { big(), hang():after(big()) } end)
+'''
+
 
 class Usage(Place):
     def figures(self, task):
@@ -109,6 +117,15 @@ class Usage(Place):
         self.assertIsNotNone(die["queue_s"], die)
         self.assertIsNone(die["commit_s"], die)
         self.assertEqual(die["gpu_s"], 0, die)
+
+    def test_a_killed_attempt_has_no_memory_of_earlier_ones_in_its_slot(self):
+        self.write("pipeline.lua", LATER)
+        self.exits(1, self.flow("run", ".", "--quiet", "--jobs", "1", "--grace", "0s"))
+        big, hang = self.tasks()["big"], self.tasks()["hang"]
+        self.between(600e6, big["peak_memory"], 2e9, big)
+        self.assertIn("timeout", hang["error"])
+        if hang["peak_memory"] is not None:  # looked at once per second
+            self.between(1e6, hang["peak_memory"], 300e6, hang)
 
     def test_figures_stay_after_the_state_is_opened_again(self):
         self.write("program.py", PROGRAM)

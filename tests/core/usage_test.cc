@@ -104,6 +104,14 @@ TEST_CASE("GPU-seconds count from the assignment to the end") {
   CHECK(engine.totals().gpu_s == 2.0);  // half a GPU
 }
 
+TEST_CASE("GPU-seconds of an attempt that ended with its engine count up to the last record") {
+  UsageEngine engine(1000);
+  engine.assign(1000, {"GPU-a"});
+  engine.feed(4000, WorkersAnnounced{1});
+  engine.feed(90'000, EngineStarted{2, 1000, 0});
+  CHECK(engine.totals().gpu_s == 3.0);
+}
+
 TEST_CASE("a cached task has no figures") {
   UsageEngine engine;
   AttemptFailed failed{engine.assign(1000), {Cause::user_error, "no", "", 0}};

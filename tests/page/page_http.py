@@ -6,6 +6,7 @@ usage: page_http.py --flow BIN [TEST...]
 import http.client
 import json
 import os
+import select
 import signal
 import sys
 
@@ -21,7 +22,7 @@ class Events:
     """The stream of one page."""
 
     def __init__(self, place, run=""):
-        self.connection = http.client.HTTPConnection("127.0.0.1", place.port, timeout=60)
+        self.connection = http.client.HTTPConnection(place.host, place.port, timeout=60)
         self.connection.request("GET", "/api/events?run=" + run, headers={"Cookie": place.cookie})
         self.answer = self.connection.getresponse()
         place.addCleanup(self.connection.close)
@@ -92,7 +93,7 @@ class PageHttp(PagePlace):
     def test_other_hosts_and_origins_are_refused(self):
         self.open_page()
         self.log_in()
-        own = "127.0.0.1:%d" % self.port
+        own = "%s:%d" % (self.host, self.port)
         self.assertEqual(self.ask("/api/runs", host="localhost:9000")[0], 200, "a forwarded port")
         for host in ("evil.example:%d" % self.port, "intranet", "192.168.0.7", "127.0.0.1.evil.example"):
             self.assertEqual(self.ask("/api/runs", host=host)[0], 403, host)
@@ -179,7 +180,7 @@ class PageHttp(PagePlace):
         self.log_in()
         process = self.start_waiting()
         token = self.data("/api/session")["token"]
-        own = {"Origin": "http://127.0.0.1:%d" % self.port}
+        own = {"Origin": "http://%s:%d" % (self.host, self.port)}
         self.assertEqual(self.ask("/api/runs/held/cancel", "POST", **own)[0], 403, "no token")
         self.assertEqual(self.ask("/api/runs/held/cancel", "POST", X_Flow_Token=token)[0], 403, "no origin")
         self.assertEqual(self.ask("/api/runs/held/cancel", "POST", X_Flow_Token=self.link.split("=")[1], **own)[0], 403, "another token")
@@ -191,7 +192,25 @@ class PageHttp(PagePlace):
         # Now no process writes the state.
         status, _, body = self.ask("/api/runs/held/cancel", "POST", X_Flow_Token=token, **own)
         self.assertEqual(status, 409)
-        self.assertIn("flow cancel ", json.loads(body)["error"])
+        self.assertIn("`flow cancel %s --state %s`" % (self.show("held")["run"], self.state), json.loads(body)["error"])
+
+    def test_a_suspended_writer_holds_up_neither_views_nor_the_end(self):
+        page = self.open_page()
+        self.log_in()
+        writer = self.start_waiting()
+        token = self.data("/api/session")["token"]
+        own = "http://%s:%d" % (self.host, self.port)
+        writer.send_signal(signal.SIGSTOP)
+        self.addCleanup(writer.send_signal, signal.SIGCONT)
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=60)
+        self.addCleanup(connection.close)
+        connection.request("POST", "/api/runs/held/cancel", headers={"Cookie": self.cookie, "Origin": own, "X-Flow-Token": token})
+        self.assertEqual(self.data("/api/runs/held")["status"], "running")
+        self.assertEqual(len(self.data("/api/runs")["runs"]), 1)
+        self.assertEqual(select.select([connection.sock], [], [], 0)[0], [], "the action has no answer yet")
+        page.send_signal(signal.SIGINT)
+        self.exits(0, self.end(page))
+        self.assertNotIn(b"503", connection.sock.recv(100), "the end did not wait for the writer")
 
     def test_a_signal_answers_a_task_that_waits(self):
         self.write("asks.lua", ASKS)
@@ -199,7 +218,7 @@ class PageHttp(PagePlace):
         self.log_in()
         process = self.start("run", "asks.lua", "--name", "asked")
         self.until_waits("ask")
-        fields = {"Origin": "http://127.0.0.1:%d" % self.port, "X_Flow_Token": self.data("/api/session")["token"]}
+        fields = {"Origin": "http://%s:%d" % (self.host, self.port), "X_Flow_Token": self.data("/api/session")["token"]}
         path = "/api/runs/asked/signal?name=approved"
         self.assertEqual(self.ask(path, "POST", Origin=fields["Origin"], body="true")[0], 403, "no token")
         for wrong in ("", "yes", "{"):
@@ -213,7 +232,9 @@ class PageHttp(PagePlace):
         self.assertEqual(self.show("asked")["result"], {"by": "ann"})
         status, _, body = self.ask(path, "POST", **fields, body="true")
         self.assertEqual(status, 409)
-        self.assertIn("flow signal ", body)
+        self.assertIn("flow signal %s approved JSON --state " % self.show("asked")["run"], body)
+        _, _, body = self.ask("/api/runs/asked/signal?name=it%27s+on", "POST", **fields, body="true")
+        self.assertIn("flow signal %s 'it'\\''s on' JSON --state " % self.show("asked")["run"], json.loads(body)["error"])
 
     # ---- its start and its end
 
@@ -224,6 +245,18 @@ class PageHttp(PagePlace):
             Events(self).next()  # an open stream does not keep it
             process.send_signal(number)
             self.exits(0, self.end(process))
+
+    def test_it_has_an_address_of_its_own(self):
+        # Browsers send the cookie to every server at the address of the page.
+        addresses = set()
+        for _ in range(2):
+            self.open_page()
+            addresses.add(self.host)
+            self.assertRegex(self.host, r"^127\.\d+\.\d+\.\d+$")
+            self.log_in()
+            self.assertEqual(self.ask("/api/runs")[0], 200)
+        self.assertNotIn("127.0.0.1", addresses)
+        self.assertEqual(len(addresses), 2)
 
     def test_it_listens_on_loopback_only(self):
         for address in ("0.0.0.0:0", "[::]:0", "192.168.0.7:8080", "models.example:80"):
@@ -236,7 +269,7 @@ class PageHttp(PagePlace):
     def test_the_link_is_printed(self):
         process = self.start("ui")
         self.assertIn(self.state, process.stdout.readline())
-        self.assertRegex(process.stdout.readline(), r"^http://127\.0\.0\.1:\d+/\?token=[\w-]{43}\n$")
+        self.assertRegex(process.stdout.readline(), r"^http://127\.\d+\.\d+\.\d+:\d+/\?token=[\w-]{43}\n$")
         process.terminate()
         self.exits(0, self.end(process))
 

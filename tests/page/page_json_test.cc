@@ -67,10 +67,32 @@ TEST_CASE("the row of a task is that of the run's object") {
 
 TEST_CASE("the last lines of a log that match, with bytes that are not text replaced") {
   std::vector<LogLine> lines = {line_of("Epoch 1"), line_of("other"), line_of("epoch \xff")};
-  CHECK(page_logs(lines, "EPOCH", 1) ==
+  LogTail tail(1);
+  for (const LogLine& line : lines) tail.add(line, page_contains(line.text, "EPOCH"));
+  CHECK(page_logs(tail) ==
         R"({"total":3,"matching":2,"lines":[{"task":"train","tag":null,"attempt":2,"rank":0,)"
         R"("stream":"stderr","at":"2026-11-21T05:17:00.000Z","text":"epoch )"
         "\xef\xbf\xbd\"}]}");
+}
+
+TEST_CASE("of many lines in any order only the last ones are kept, by time") {
+  LogTail tail(3);
+  for (int64_t i = 0; i < 1000; i++) {
+    LogLine line = line_of(std::to_string(i));
+    line.at_ms = i * 7 % 1000 / 2;  // two of each time
+    tail.add(line, i % 10 != 9);
+    REQUIRE(tail.lines().size() <= 3);
+  }
+  CHECK(tail.total() == 1000);
+  CHECK(tail.matching() == 900);
+  std::vector<std::string> texts;
+  for (const auto& [at, line] : tail.lines()) texts.push_back(line.text);
+  // i * 7 % 1000 is 999 for 857, 998 for 714 and 997 for 571.
+  CHECK(texts == std::vector<std::string>{"571", "714", "857"});
+  LogTail none(0);
+  none.add(line_of("a"), true);
+  CHECK(none.matching() == 1);
+  CHECK(none.lines().empty());
 }
 
 TEST_CASE("of many points evenly spaced ones are sent, and NaN as null") {

@@ -53,6 +53,26 @@ local ask = flow.task("ask", function(ctx) return ctx:wait("approved") end)
 return flow.pipeline("asks", {}, function(p) return ask() end)
 '''
 
+# A task fails with bytes that are not text.
+BYTES = r'''
+local flow = require "flow"
+local bad = flow.task("bad", function(ctx) error("broken \xff here") end)
+return flow.pipeline("bytes", {}, function(p) return bad() end)
+'''
+
+# Each task has a name of its own.
+NAMES = r'''
+local flow = require "flow"
+local first = flow.task("first", function(ctx) return 1 end)
+local steps = {}
+for i = 1, 400 do steps[i] = flow.task("step" .. i, function(ctx, n) return n end) end
+return flow.pipeline("names", {}, function(p)
+  local last, one = {}, first()
+  for i, step in ipairs(steps) do last[i] = step(one) end
+  return last
+end)
+'''
+
 
 class PagePlace(Place):
     def open_page(self, *words):
@@ -61,14 +81,15 @@ class PagePlace(Place):
         said = json.loads(process.stdout.readline())
         self.link, self.address = said["url"], said["address"]
         self.assertEqual(said["state"], self.state)
-        self.port = urllib.parse.urlsplit(self.link).port
+        parts = urllib.parse.urlsplit(self.link)
+        self.host, self.port = parts.hostname, parts.port
         self.cookie = None
         return process
 
     def ask(self, path, method="GET", cookie=True, host=None, body=None, **fields):
         """(status, headers, body) of one request."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        headers = {"Host": host or "127.0.0.1:%d" % self.port, **{name.replace("_", "-"): value for name, value in fields.items()}}
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=60)
+        headers = {"Host": host or "%s:%d" % (self.host, self.port), **{name.replace("_", "-"): value for name, value in fields.items()}}
         if cookie and self.cookie:
             headers["Cookie"] = self.cookie
         connection.request(method, path, body=body, headers=headers)

@@ -26,7 +26,7 @@ except ImportError:
     sys.exit(77)
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from page_place import ASKS, BIG, SCRIPT, WAITS, PagePlace  # noqa: E402
+from page_place import ASKS, BIG, BYTES, NAMES, SCRIPT, WAITS, PagePlace  # noqa: E402
 from place import main  # noqa: E402
 
 STATES = ("succeeded", "failed", "running", "waiting", "ready", "pending", "skipped", "cancelled", "cached", "ignored")
@@ -212,6 +212,24 @@ class Views(PagePlace):
         self.assertEqual(self.all("#log-lines b"), [])
         self.is_quiet()
 
+    def test_an_error_that_is_not_text(self):
+        self.write("bytes.lua", BYTES)
+        self.flow("run", "bytes.lua", "--quiet")
+        run = self.show()
+        self.assertIn("broken \uFFFD here", run["tasks"][0]["error"])
+        self.browse()
+        self.visit("#/runs/" + run["run"])
+        self.wait("the failure", lambda: "broken \uFFFD here" in self.text("#failures li"))
+        self.wait("the tasks", lambda: len(self.all(".virtual tbody a")) == 1)
+        self.visit("#/runs/%s/task/bad" % run["run"])
+        self.wait("the error", lambda: "broken \uFFFD here" in self.text("#error pre"))
+        # The page takes any JSON value there.
+        shown = self.driver.execute_async_script("""
+            const end = arguments[0];
+            import("/assets/format.js").then((m) => end([m.asText({ $bytes: "/w==" }), m.asText(null), m.groupOf({ $bytes: "a" })]))""")
+        self.assertEqual(shown, ['{"$bytes":"/w=="}', "", '{"$bytes":"a"}'])
+        self.is_quiet()
+
     def test_a_run_of_2000_tasks(self):
         self.good("run", "big.lua", "--quiet")
         run = self.show()
@@ -225,6 +243,23 @@ class Views(PagePlace):
         self.wait("the last row", lambda: "work[2000]" in self.texts(".virtual tbody a"))
         self.all("#task-search")[0].send_keys("work[1234]")
         self.wait("one row", lambda: self.texts(".virtual tbody a") == ["work[1234]"])
+        self.is_quiet()
+
+    def test_a_run_with_a_name_for_each_task(self):
+        self.write("names.lua", NAMES)
+        self.good("run", "names.lua", "--quiet")
+        run = self.show()
+        self.assertEqual(len({task["name"].split("#")[0] for task in run["tasks"]}), 401)
+        self.browse()
+        self.visit("#/runs/" + run["run"])
+        self.wait("the tasks", lambda: self.text("#task-summary").endswith(" tasks"))
+        self.assertEqual(len(self.all("#groups tr")), 300)
+        self.assertEqual(len(self.all("#task-group option")), 301, "with `all`")
+        self.assertIn("first 300 of 401 names", self.text("#groups-note"))
+        self.all("#task-search")[0].send_keys("step399")
+        self.wait("the search", lambda: self.texts(".virtual tbody a") == ["step399"])
+        self.visit("#/runs/%s/task/%s" % (run["run"], "first"))
+        self.wait("what needs it", lambda: "and 300 more" in self.texts("#around li"))
         self.is_quiet()
 
     # ---- live
@@ -261,7 +296,11 @@ class Views(PagePlace):
         self.wait("the task", lambda: len(self.all(".virtual tbody a")) == 1)
         self.assertEqual(self.text("#facts .state"), "interrupted")
         self.assertEqual(self.all("[data-since]"), [])
-        self.assertIn("flow cancel " + run["run"], self.text(".actions"), "no process would do it")
+        self.assertIn("flow cancel %s --state %s" % (run["run"], self.state), self.text(".actions"), "no process would do it")
+        words = self.driver.execute_async_script("""
+            const end = arguments[0];
+            import("/assets/format.js").then((m) => end(["plain-1", "", "it's on", "$HOME"].map(m.shellWord)))""")
+        self.assertEqual(words, ["plain-1", "''", "'it'\\''s on'", "'$HOME'"])
         self.click(".virtual tbody a")
         self.wait("its page", lambda: self.text("h1") == "hold" and len(self.all("#attempts tr")) == 1)
         self.assertEqual(self.all("[data-since]"), [])
@@ -302,6 +341,107 @@ return flow.pipeline("talks", { path = flow.param.string {} }, function(p) retur
         self.exits(0, self.end(process))
         self.wait("the end", lambda: self.text("#facts .state") == "succeeded")
         self.wait("the second line", lambda: self.texts("#log-lines .text") == ["first", "second"])
+        self.is_quiet()
+
+    def test_a_search_of_a_log_ends_the_former_request(self):
+        self.flow("run", "mixed.lua", "--quiet")
+        self.browse()
+        self.visit("#/runs/%s/task/work%%5B3%%5D" % self.runs()[0]["run"])
+        self.wait("the log", lambda: len(self.all("#log-lines li")) == 10)
+        # Requests for the log get no answer until the test says so.
+        self.driver.execute_script("""
+            const real = window.fetch;
+            window.asked = [];
+            window.fetch = async (address, options) => {
+              if (address.includes("/logs?") && !window.isOpen) {
+                window.asked.push({ address, signal: options.signal });
+                await new Promise((go, fail) => options.signal.addEventListener("abort", () => fail(options.signal.reason)));
+              }
+              return real(address, options);
+            }""")
+        search = self.all("#log-search")[0]
+        search.send_keys("step 4")
+        aborted = lambda: self.driver.execute_script("return window.asked.map((each) => each.signal.aborted)")  # noqa: E731
+        self.wait("the search", lambda: aborted()[-1:] == [False])
+        self.driver.execute_script("window.isOpen = true")
+        search.send_keys(Keys.BACKSPACE, "5")
+        self.wait("the next one", lambda: self.texts("#log-lines .text") == ["step 5 of part 3"] * 2)
+        self.assertTrue(all(aborted()), aborted())
+        self.assertNotIn("cannot be read", self.text("#log-note"))
+        self.is_quiet()
+
+    def watch_streams(self):
+        """From the next view on, `streams` has the page's streams, and `isHidden` says whether the tab is hidden."""
+        self.driver.execute_script("""
+            const real = window.EventSource;
+            window.streams = [];
+            window.EventSource = class extends real {
+              constructor(...words) { super(...words); window.streams.push(this); }
+            };
+            Object.defineProperty(document, "hidden", { get: () => window.isHidden === true });""")
+
+    def streams(self):
+        return self.driver.execute_script("return window.streams.map((each) => each.readyState)")
+
+    def set_hidden(self, hidden):
+        self.driver.execute_script("window.isHidden = arguments[0]; document.dispatchEvent(new Event('visibilitychange'))", hidden)
+
+    def test_a_hidden_tab_has_no_stream(self):
+        self.browse()
+        self.watch_streams()
+        self.visit("#/?q=mixed")
+        self.wait("a stream", lambda: self.streams() == [1])
+        self.set_hidden(True)
+        self.assertEqual(self.streams(), [2], "it is closed")
+        self.flow("run", "mixed.lua", "--quiet")
+        self.set_hidden(False)
+        self.wait("another stream", lambda: self.streams() == [2, 1])
+        self.wait("what happened meanwhile", lambda: self.texts("#runs a") == ["mixed"])
+        self.is_quiet()
+
+    def test_the_page_is_live_again_after_a_refusal(self):
+        self.browse()
+        page = self.processes[-1]
+        self.kill(page)
+        self.wait("the end is seen", lambda: "is flow ui still running?" in self.text("#link"))
+        self.open_page("--listen", "%s:%d" % (self.host, self.port))
+        # A browser gives up after status 401.
+        self.wait("the reason", lambda: "link has expired" in self.text("#link"))
+        self.driver.execute_script("fetch(arguments[0])", "/?" + self.link.split("?")[1])
+        self.wait("connected", lambda: self.text("#link").startswith("live"))
+        self.flow("run", "mixed.lua", "--quiet")
+        self.wait("the run", lambda: self.texts("#runs a") == ["mixed"])
+
+    def test_an_address_that_encodes_nothing(self):
+        self.browse()
+        self.visit("#/runs/100%")
+        self.wait("the view", lambda: self.text("h1") == "Not found")
+        self.visit("#/")
+        self.wait("the other view", lambda: self.text("h1") == "Runs")
+
+    def test_a_late_answer_is_of_its_own_view(self):
+        self.flow("run", "mixed.lua", "--name", "nightly", "--quiet")
+        run = self.show()["run"]
+        self.browse()
+        self.watch_streams()
+        self.visit("#/runs/" + run)
+        self.wait("the run", lambda: self.text("h1") == "nightly" and self.streams() == [1])
+        self.wait("the tasks", lambda: len(self.all(".virtual tbody a")) > 0)
+        self.driver.execute_script("""
+            const real = window.fetch;
+            window.late = [];
+            window.fetch = (address, options) => address !== arguments[0] ? real(address, options) :
+              new Promise((go) => window.late.push(() => go(new Response('{"error":"gone"}', { status: 404 }))));""", "/api/runs/" + run)
+        self.set_hidden(True)
+        self.set_hidden(False)
+        self.wait("a refresh", lambda: self.driver.execute_script("return window.late.length") == 1)
+        self.visit("#/")
+        self.wait("the other view", lambda: self.texts("#runs a") == ["nightly"])
+        self.driver.execute_async_script("""
+            const end = arguments[0];
+            window.late[0]();
+            requestAnimationFrame(() => requestAnimationFrame(() => end()));""")
+        self.assertEqual((self.text("h1"), self.texts("#runs a")), ("Runs", ["nightly"]))
         self.is_quiet()
 
     # ---- for everyone

@@ -103,7 +103,7 @@ class Place(unittest.TestCase):
     def start(self, *words, before=(), **env):
         process = subprocess.Popen([*before, OPTIONS.flow, *words], cwd=self.folder, env=dict(self.env, **env),
                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                   text=True)
+                                   text=True, errors="replace")
         self.processes.append(process)
         return process
 

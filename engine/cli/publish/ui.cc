@@ -50,8 +50,10 @@ void print_link(const Page& page, bool json) {
 void add_ui(CLI::App& app, VerbContext& context) {
   auto listen = std::make_shared<std::string>();
   CLI::App* verb = add_verb(app, context, "ui", "show the runs as a web page, until Ctrl-C");
-  verb->add_option("--listen", *listen,
-                   "address of loopback to listen on (default: 127.0.0.1:0); port 0: a free port")
+  verb->add_option(
+          "--listen", *listen,
+          "address of loopback to listen on; port 0: a free port (default: a free port of a "
+          "random address in 127.0.0.0/8)")
       ->type_name("HOST:PORT");
   verb->callback([&context, listen] {
     context.action = [&context, listen] {

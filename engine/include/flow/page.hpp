@@ -9,8 +9,9 @@
 namespace flow {
 
 struct PageOptions {
-  /// "HOST:PORT" of a loopback address; port 0: any free port.
-  std::string listen = "127.0.0.1:0";
+  /// "HOST:PORT" of a loopback address; port 0: any free port. "": a free port of a random address
+  /// in 127.0.0.0/8, so that the page shares its cookie with no other server.
+  std::string listen;
 };
 
 /// Serves the page until it is destroyed. It reads the state as a Reader does, also while another

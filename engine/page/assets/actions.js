@@ -2,6 +2,7 @@
 // page shows what to type.
 import { post, runPath } from "./api.js";
 import { announce, h, show } from "./dom.js";
+import { asText, shellWord } from "./format.js";
 
 /** A button that opens a dialog. `ask` has the dialog's title, text, the button's words, further
  *  fields, and `act`, which does it. */
@@ -53,13 +54,14 @@ export function cancelAction(run, session) {
     act: () => post(runPath(run, "cancel")),
   }));
   const canEnd = (status) => !["succeeded", "failed", "cancelled"].includes(status);
-  return { element: inner.element, update: (status) => inner.update("", canEnd(status) ? `flow cancel ${run}` : "") };
+  return { element: inner.element, update: (status) => inner.update("", canEnd(status) ? `flow cancel ${shellWord(run)} --state ${shellWord(session().state)}` : "") };
 }
 
-/** The signal that the task waits for, or "". */
+/** The signal that the task waits for, or "". A name with bytes that are not text cannot be sent
+ *  from here. */
 export function awaitedSignal(task) {
-  const found = /the signal `([^`]+)`/.exec((task.status === "waiting" && task.waits_for) || "");
-  return found ? found[1] : "";
+  const found = /the signal `([^`]+)`/.exec(task.status === "waiting" ? asText(task.waits_for) : "");
+  return found && !found[1].includes("\uFFFD") ? found[1] : "";
 }
 
 export function signalAction(run, session) {
@@ -72,5 +74,5 @@ export function signalAction(run, session) {
       act: () => post(runPath(run, "signal"), { name }, value.value),
     });
   });
-  return { element: inner.element, update: (name) => inner.update(name, name === "" ? "" : `flow signal ${run} ${name}`) };
+  return { element: inner.element, update: (name) => inner.update(name, name === "" ? "" : `flow signal ${shellWord(run)} ${shellWord(name)} JSON --state ${shellWord(session().state)}`) };
 }

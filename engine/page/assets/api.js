@@ -43,14 +43,72 @@ export async function post(path, fields, body) {
   return read(await fetch(address(path, fields), { method: "POST", headers: { "X-Flow-Token": session.token }, body }));
 }
 
+const RETRY_MS = 2000;
+
+/** Why there is no stream: a browser does not give the answer of an EventSource. Returns if there
+ *  could be one. */
+async function checkEvents(path) {
+  const controller = new AbortController();
+  const response = await fetch(path, { signal: controller.signal, cache: "no-store" });
+  if (!response.ok) await read(response);
+  controller.abort();
+}
+
 /** Follows the state, and one run in detail; returns the function that ends it. `on` has functions
- *  for `reload`, `runs` and `run`, and `link` for whether `flow ui` can be reached. */
+ *  for `reload`, `runs` and `run`, and `link` for whether `flow ui` can be reached, and if not, why
+ *  ("": unknown). A tab that is hidden has no stream: a browser has six connections to a server for
+ *  all tabs. The first event of a stream is `reload`, so the tab is up to date when it is shown. */
 export function follow(run, on) {
-  const source = new EventSource(address("/api/events", { run }));
-  for (const kind of ["reload", "runs", "run"]) {
-    source.addEventListener(kind, (event) => on[kind] && on[kind](JSON.parse(event.data)));
+  const path = address("/api/events", { run });
+  let source = null;
+  let timer = null;
+  let isEnded = false;
+  const isWanted = () => !isEnded && !document.hidden;
+
+  function close() {
+    clearTimeout(timer);
+    timer = null;
+    if (source !== null) source.close();
+    source = null;
   }
-  source.onopen = () => on.link(true);
-  source.onerror = () => on.link(false);
-  return () => source.close();
+
+  function open() {
+    close();
+    if (!isWanted()) return;
+    const mine = new EventSource(path);
+    source = mine;
+    for (const kind of ["reload", "runs", "run"]) {
+      mine.addEventListener(kind, (event) => on[kind] && on[kind](JSON.parse(event.data)));
+    }
+    mine.onopen = () => on.link(true, "");
+    mine.onerror = () => {
+      if (source !== mine) return;
+      on.link(false, "");
+      if (mine.readyState === EventSource.CLOSED) retry();
+    };
+  }
+
+  /** A browser tries again after a lost connection, and gives up after an answer such as 503. */
+  function retry() {
+    close();
+    timer = setTimeout(async () => {
+      try {
+        await checkEvents(path);
+        session = null;  // a `flow ui` that was started again has another token
+        open();
+      } catch (error) {
+        if (!isWanted() || source !== null) return;
+        on.link(false, error instanceof RequestError ? error.message : "");
+        retry();
+      }
+    }, RETRY_MS);
+  }
+
+  document.addEventListener("visibilitychange", open);
+  open();
+  return () => {
+    isEnded = true;
+    document.removeEventListener("visibilitychange", open);
+    close();
+  };
 }

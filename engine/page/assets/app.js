@@ -1,7 +1,7 @@
 // Chooses the view of the address, and keeps it up to date.
 //   #/?q=TEXT&status=STATUS   #/runs/RUN   #/runs/RUN/task/TASK
 import { RequestError, follow, getSession } from "./api.js";
-import { h, show } from "./dom.js";
+import { beginView, h, show } from "./dom.js";
 import { runView } from "./run.js";
 import { runsView } from "./runs.js";
 import { taskView } from "./task.js";
@@ -12,9 +12,18 @@ let session = { writer: false };
 let view = null;
 let stop = () => {};
 
+/** A hash that someone typed may have a `%` that encodes nothing. */
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
 function routeOf(hash) {
   const [path, query] = hash.replace(/^#/, "").split("?");
-  const parts = path.split("/").filter((part) => part !== "").map(decodeURIComponent);
+  const parts = path.split("/").filter((part) => part !== "").map(decoded);
   const fields = new URLSearchParams(query || "");
   if (parts[0] !== "runs" || parts.length < 2) return { make: runsView, run: "", fields };
   if (parts[2] === "task" && parts.length === 4) return { make: taskView, run: parts[1], task: parts[3], fields };
@@ -27,20 +36,21 @@ function fail(error) {
   show(main, h("h1", { tabindex: "-1" }, title), h("p", { class: "bad" }, error.message), h("p", {}, h("a", { href: "#/" }, "All runs")));
 }
 
-function setLink(isUp) {
+function setLink(isUp, reason) {
   link.className = `link-state ${isUp ? "up" : "down"}`;
-  link.textContent = !isUp ? "not connected: is flow ui still running?" : session.writer ? "live" : "live; no process writes this state";
+  link.textContent = !isUp ? `not connected: ${reason || "is flow ui still running?"}` : session.writer ? "live" : "live; no process writes this state";
 }
 
 async function open(isFirst) {
   stop();
   if (view && view.end) view.end();
+  beginView();
   const route = routeOf(location.hash);
   const mine = route.make(main, route, () => session);
   view = mine;
   const guarded = (kind) => (data) => {
     if (data.writer !== undefined && kind !== "run") session.writer = data.writer;
-    setLink(true);
+    setLink(true, "");
     if (view === mine && mine[kind]) mine[kind](data);
   };
   stop = follow(route.run, { reload: guarded("reload"), runs: guarded("runs"), run: guarded("run"), link: setLink });

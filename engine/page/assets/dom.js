@@ -47,21 +47,31 @@ export function announce(text) {
   document.getElementById("announcer").textContent = text;
 }
 
+let views = 0;
+/** From now on another view is shown. */
+export const beginView = () => views++;
+/** Returns a function that says whether the present view is still the one that is shown. */
+export function shownView() {
+  const mine = views;
+  return () => mine === views;
+}
+
 /** Calls `run` at most once in the time, and once more after the last call. A failure is an event of
- *  the document, `refresh-failed`. */
+ *  the document, `refresh-failed`. Nothing happens once another view is shown. */
 export function throttled(run, milliseconds) {
   let timer = null;
   let again = false;
+  const isShown = shownView();
   const act = async () => {
     again = false;
     try {
       await run();
     } catch (error) {
-      document.dispatchEvent(new CustomEvent("refresh-failed", { detail: error }));
+      if (isShown()) document.dispatchEvent(new CustomEvent("refresh-failed", { detail: error }));
     } finally {
       timer = setTimeout(() => {
         timer = null;
-        if (again) start();
+        if (again && isShown()) start();
       }, typeof milliseconds === "function" ? milliseconds() : milliseconds);
     }
   };

@@ -11,6 +11,12 @@ const grouped = new Intl.NumberFormat("en-US");
 export const count = (number) => grouped.format(number);
 export const plural = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
 
+/** A word of a command as a POSIX shell reads it. */
+export const shellWord = (text) => (/^[\w@%+,./:-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
+
+/** A text of the state; any other JSON value as it is written. */
+export const asText = (value) => (typeof value === "string" ? value : value === null || value === undefined ? "" : JSON.stringify(value));
+
 const two = (number) => String(number).padStart(2, "0");
 
 /** "2026-11-21 05:17:00", local time. */
@@ -86,7 +92,7 @@ export function countsBar(counts) {
 }
 
 /** "train#2" and "align[3]" belong to "train" and "align". */
-export const groupOf = (name) => name.replace(/\[[^\]]*\]/g, "").replace(/#\d+/g, "");
+export const groupOf = (name) => asText(name).replace(/\[[^\]]*\]/g, "").replace(/#\d+/g, "");
 
 export const taskLabel = (task) => (task.tag ? `${groupOf(task.name)}[${task.tag}]` : task.name);
 

@@ -4,6 +4,7 @@ import { h, show } from "./dom.js";
 import { count, localTime } from "./format.js";
 
 const FOLLOW_MS = 1000;
+const TYPED_MS = 300;  // after the last key press of a search
 
 /** The text with each place that the search found in <mark>. */
 function marked(text, search) {
@@ -45,7 +46,8 @@ export function logPanel(run, task, attempts, isLive) {
   let shownKey = "";
   let timer = null;
   let isGone = false;
-  let newest = 0;  // an answer that is older than another one is dropped
+  let asked = null;  // the request that has no answer yet
+  let readMs = 0;
 
   function line(each) {
     const label = task === "" ? `${each.task}${each.attempt > 1 ? `@${each.attempt}` : ""}` : each.attempt > 1 ? `@${each.attempt}` : "";
@@ -56,12 +58,11 @@ export function logPanel(run, task, attempts, isLive) {
       h("span", { class: "text" }, marked(each.text, search.value.trim())));
   }
 
-  async function load() {
-    const q = search.value.trim();
-    const which = task === "" ? "" : attempt.value === "" ? task : `${task}@${attempt.value}`;
-    const mine = ++newest;
-    const log = await get(runPath(run, "logs"), { task: which, q });
-    if (isGone || mine !== newest) return;
+  async function load({ q, which, controller }) {
+    const before = performance.now();
+    const log = await get(runPath(run, "logs"), { task: which, q }, controller.signal);
+    if (controller.signal.aborted) return;
+    readMs = performance.now() - before;
     const last = log.lines[log.lines.length - 1];
     const key = JSON.stringify([q, which, log.total, log.matching, last ? last.at : ""]);
     if (key === shownKey) return;
@@ -73,22 +74,43 @@ export function logPanel(run, task, attempts, isLive) {
     if (follow.checked && isAtEnd) view.scrollTop = view.scrollHeight;
   }
 
-  /** Again while the log is followed and may grow. */
-  async function cycle() {
+  /** Loads what is asked for, and again if `isAgain` was set meanwhile. */
+  async function loadAll(mine) {
+    do {
+      mine.isAgain = false;
+      try {
+        await load(mine);
+      } catch (error) {
+        if (!mine.controller.signal.aborted) note.textContent = `The log cannot be read: ${error.message}`;
+      }
+    } while (mine.isAgain && !mine.controller.signal.aborted);
+    if (asked === mine) asked = null;
+    if (!mine.controller.signal.aborted && follow.checked && isLive()) timer = setTimeout(cycle, Math.max(FOLLOW_MS, 4 * readMs));
+  }
+
+  /** Again while the log is followed and may grow. One request at a time: reading a large log costs
+   *  the server much, so a request for something else ends the former one. */
+  function cycle() {
     clearTimeout(timer);
     timer = null;
-    try {
-      await load();
-    } catch (error) {
-      note.textContent = `The log cannot be read: ${error.message}`;
+    if (isGone) return undefined;
+    const q = search.value.trim();
+    const which = task === "" ? "" : attempt.value === "" ? task : `${task}@${attempt.value}`;
+    if (asked !== null && asked.q === q && asked.which === which) {
+      asked.isAgain = true;
+      return asked.done;
     }
-    if (!isGone && follow.checked && isLive()) timer = setTimeout(cycle, FOLLOW_MS);
+    if (asked !== null) asked.controller.abort();
+    const mine = { q, which, controller: new AbortController(), isAgain: false };
+    asked = mine;
+    mine.done = loadAll(mine);
+    return mine.done;
   }
 
   let typed = null;
   search.addEventListener("input", () => {
     clearTimeout(typed);
-    typed = setTimeout(cycle, 200);
+    typed = setTimeout(cycle, TYPED_MS);
   });
   attempt.addEventListener("change", cycle);
   follow.addEventListener("change", cycle);
@@ -106,6 +128,8 @@ export function logPanel(run, task, attempts, isLive) {
     end() {
       isGone = true;
       clearTimeout(timer);
+      clearTimeout(typed);
+      if (asked !== null) asked.controller.abort();
     },
   };
 }

@@ -1,8 +1,8 @@
 // One run: state and counts, the graph, its tasks, the timeline of attempts, metrics, result, log.
 import { awaitedSignal, cancelAction } from "./actions.js";
 import { get, runPath } from "./api.js";
-import { announce, changes, h, show, throttled } from "./dom.js";
-import { TASK_STATES, count, countsBar, countsText, duration, elapsedElement, groupOf, isActive, plural, stateElement, taskLabel, taskLink, timeElement } from "./format.js";
+import { announce, changes, h, show, shownView, throttled } from "./dom.js";
+import { TASK_STATES, asText, count, countsBar, countsText, duration, elapsedElement, groupOf, isActive, plural, stateElement, taskLabel, taskLink, timeElement } from "./format.js";
 import { taskGraph } from "./graph.js";
 import { logPanel } from "./logs.js";
 import { plots } from "./plot.js";
@@ -10,6 +10,7 @@ import { timeline } from "./timeline.js";
 import { virtualTable } from "./virtual.js";
 
 const JSON_MAX = 20000;
+const GROUPS_MAX = 300;  // an imported workflow may have a name for each of its tasks
 
 /** The counts by the name of a task, in the order of the plan. */
 function countTasks(tasks, nodes) {
@@ -61,6 +62,7 @@ export function runView(main, route, session) {
   let run = null;
   let nodes = [];
   let readMs = 0;
+  const isShown = shownView();
 
   const title = h("h1", { tabindex: "-1" }, id);
   const facts = h("div", { class: "facts", id: "facts" });
@@ -69,6 +71,8 @@ export function runView(main, route, session) {
   const cancel = cancelAction(id, session);
   const graph = taskGraph((name) => choose(name));
   const groupBody = h("tbody", { id: "groups" });
+  const groupNote = h("p", { class: "quiet", id: "groups-note", hidden: true });
+  const areNewNames = changes();
   const search = h("input", { type: "search", id: "task-search", placeholder: "name, worker or error", autocomplete: "off" });
   const state = h("select", { id: "task-state" }, h("option", { value: "" }, "all"), TASK_STATES.map((each) => h("option", { value: each }, each)));
   const group = h("select", { id: "task-group" }, h("option", { value: "" }, "all"));
@@ -88,7 +92,7 @@ export function runView(main, route, session) {
     h("section", { "aria-labelledby": "groups-title" }, h("h2", { id: "groups-title" }, "By task"),
       h("div", { class: "scroll", role: "region", "aria-label": "Counts by task", tabindex: "0" }, h("table", { class: "groups" },
         h("caption", { class: "unseen" }, "Counts by task"),
-        h("thead", {}, h("tr", {}, GROUP_COLUMNS.map((name, i) => h("th", { scope: "col", class: i > 1 ? "number wide" : "" }, name)))), groupBody))),
+        h("thead", {}, h("tr", {}, GROUP_COLUMNS.map((name, i) => h("th", { scope: "col", class: i > 1 ? "number wide" : "" }, name)))), groupBody)), groupNote),
     h("section", { "aria-labelledby": "time-title" }, h("h2", { id: "time-title" }, "Timeline"), time.element),
     h("section", { "aria-labelledby": "tasks-title" }, h("h2", { id: "tasks-title" }, "Tasks"),
       h("div", { class: "tools" }, h("label", { for: "task-search" }, "Search"), search, h("label", { for: "task-state" }, "State"), state, h("label", { for: "task-group" }, "Task"), group),
@@ -98,8 +102,16 @@ export function runView(main, route, session) {
     params, logHolder);
   logHolder.addEventListener("toggle", () => logHolder.open && log.load());
 
-  function choose(name) {
+  /** Selects the name, also one beyond the first ones. */
+  function offer(name) {
     group.value = name;
+    if (group.value === name) return;
+    group.append(h("option", { value: name }, name));
+    group.value = name;
+  }
+
+  function choose(name) {
+    offer(name);
     filter();
     document.getElementById("tasks-title").scrollIntoView({ block: "start" });
     search.focus({ preventScroll: true });
@@ -110,7 +122,7 @@ export function runView(main, route, session) {
     const text = search.value.trim().toLowerCase();
     const wanted = run.tasks.filter((task) => (state.value === "" || task.status === state.value) &&
       (group.value === "" || groupOf(task.name) === group.value) &&
-      (text === "" || `${task.name} ${taskLabel(task)} ${task.worker || ""} ${task.error || ""}`.toLowerCase().includes(text)));
+      (text === "" || `${task.name} ${taskLabel(task)} ${task.worker || ""} ${asText(task.error)}`.toLowerCase().includes(text)));
     listed.textContent = wanted.length === run.tasks.length ? plural(run.tasks.length, "task") : `${count(wanted.length)} of ${plural(run.tasks.length, "task")}`;
     list.set(wanted);
   }
@@ -136,7 +148,7 @@ export function runView(main, route, session) {
     const failed = run.tasks.filter((task) => task.status === "failed");
     show(failure, failed.length === 0 ? null : [
       h("h2", {}, `${plural(failed.length, "task")} failed`),
-      h("ul", {}, failed.slice(0, 5).map((task) => h("li", {}, h("a", { href: taskLink(id, task.name) }, taskLabel(task)), ": ", (task.error || "").split("\n")[0]))),
+      h("ul", {}, failed.slice(0, 5).map((task) => h("li", {}, h("a", { href: taskLink(id, task.name) }, taskLabel(task)), ": ", asText(task.error).split("\n")[0]))),
       failed.length > 5 ? h("p", { class: "quiet" }, `and ${count(failed.length - 5)} more: choose the state “failed” below`) : null]);
   }
 
@@ -154,12 +166,17 @@ export function runView(main, route, session) {
     drawFailures();
     cancel.update(run.status);
     const groups = countTasks(run.tasks, nodes);
-    const chosen = group.value;
-    show(group, h("option", { value: "" }, "all"), [...groups.keys()].map((name) => h("option", { value: name }, name)));
-    group.value = groups.has(chosen) ? chosen : "";
+    const names = [...groups.keys()].slice(0, GROUPS_MAX);
+    groupNote.hidden = groups.size <= GROUPS_MAX;
+    groupNote.textContent = `The first ${count(GROUPS_MAX)} of ${count(groups.size)} names are shown; the search below finds each task.`;
+    if (areNewNames(names)) {
+      const chosen = group.value;
+      show(group, h("option", { value: "" }, "all"), names.map((name) => h("option", { value: name }, name)));
+      offer(groups.has(chosen) ? chosen : "");
+    }
     graph.draw(nodes, groups);
     const focused = document.activeElement && groupBody.contains(document.activeElement) ? document.activeElement.textContent : null;
-    show(groupBody, [...groups].map((each) => groupRow(each, choose)));
+    show(groupBody, names.map((name) => [name, groups.get(name)]).map((each) => groupRow(each, choose)));
     if (focused !== null) [...groupBody.querySelectorAll("button")].find((each) => each.textContent === focused)?.focus({ preventScroll: true });
     time.draw(run.tasks, isActive(run.status));
     filter();
@@ -174,6 +191,7 @@ export function runView(main, route, session) {
     const next = await get(runPath(id));
     // Dynamic tasks add nodes while the run is active.
     if (run === null || next.tasks.length !== run.tasks.length) nodes = (await get(runPath(id, "graph"))).nodes;
+    if (!isShown()) return;
     run = next;
     if (isNew([run, nodes])) draw();
     await Promise.all([metrics.load(), logHolder.open ? log.refresh() : undefined]);

@@ -1,14 +1,15 @@
 // One task: state, why, attempts, error, metrics and log.
 import { awaitedSignal, signalAction } from "./actions.js";
 import { get, runPath } from "./api.js";
-import { changes, h, show, throttled } from "./dom.js";
-import { count, elapsedElement, groupOf, isActive, runLink, stateElement, taskLabel, taskLink, timeElement } from "./format.js";
+import { changes, h, show, shownView, throttled } from "./dom.js";
+import { asText, count, elapsedElement, groupOf, isActive, runLink, stateElement, taskLabel, taskLink, timeElement } from "./format.js";
 import { logPanel } from "./logs.js";
 import { plots } from "./plot.js";
 
 const fact = (label, ...content) => h("div", { class: "fact" }, h("span", { class: "label" }, label), content);
 
 const ATTEMPTS_MAX = 50;
+const AROUND_MAX = 100;
 
 /** The newest attempts. The state keeps the cause and the worker of those that failed in a cluster. */
 function attemptRows(task) {
@@ -17,7 +18,7 @@ function attemptRows(task) {
     const failed = (task.failed_attempts || []).find((each) => each.attempt === number);
     const isLast = number === task.attempts;
     const state = isLast ? stateElement(task.status) : failed ? stateElement("failed") : h("span", { class: "quiet" }, "ended, and the task ran again");
-    rows.push([number, state, failed ? failed.cause : "–", failed ? failed.worker : isLast && task.worker ? task.worker : "–"]);
+    rows.push([number, state, failed ? asText(failed.cause) : "–", failed ? failed.worker : isLast && task.worker ? task.worker : "–"]);
   }
   return rows.map((cells) => h("tr", {}, cells.map((cell, i) => h("td", { class: i === 0 ? "number left" : "" }, typeof cell === "number" ? count(cell) : cell))));
 }
@@ -31,6 +32,7 @@ export function taskView(main, route, session) {
   const { run, task: name } = route;
   let task = null;
   let isRunActive = false;
+  const isShown = shownView();
   const title = h("h1", { tabindex: "-1" }, name);
   const facts = h("div", { class: "facts", id: "facts" });
   const why = h("pre", { class: "why", id: "why" });
@@ -65,10 +67,10 @@ export function taskView(main, route, session) {
       task.ranks > 1 ? fact("Ranks", h("span", { class: "number" }, count(task.ranks))) : null,
       task.gpus ? fact("GPUs", h("span", { class: "id" }, task.gpus.join(", "))) : null,
       answer.fraction !== null ? fact("Progress", h("progress", { value: answer.fraction, max: 1 }), ` ${Math.round(answer.fraction * 100)}%`) : null,
-      task.url ? fact("URL", h("span", { class: "id" }, task.url)) : null,
+      task.url ? fact("URL", h("span", { class: "id" }, asText(task.url))) : null,
       task.key ? fact("Key", h("span", { class: "id", title: task.key }, task.key.slice(0, 12))) : null);
-    show(error, task.error ? h("section", { "aria-labelledby": "error-title" }, h("h2", { id: "error-title" }, "Error"), h("pre", { class: "error", tabindex: "0" }, task.error)) : null);
-    why.textContent = answer.why.replace(/\b([0-9a-f]{12})[0-9a-f]{52}\b/g, "$1").trim();
+    show(error, task.error ? h("section", { "aria-labelledby": "error-title" }, h("h2", { id: "error-title" }, "Error"), h("pre", { class: "error", tabindex: "0" }, asText(task.error))) : null);
+    why.textContent = asText(answer.why).replace(/\b([0-9a-f]{12})[0-9a-f]{52}\b/g, "$1").trim();
     show(attempts, task.attempts > 0 ? attemptRows(task) : h("tr", {}, h("td", { colspan: 4, class: "quiet" }, task.cached ? "The result is from the cache: nothing ran." : "No attempt has started.")));
     log.setAttempts(task.attempts);
     signal.update(awaitedSignal(task));
@@ -87,7 +89,8 @@ export function taskView(main, route, session) {
     const own = name.replace(/\[[^\]]*\]$/, "");
     const node = nodes.find((each) => each.name === name) || nodes.find((each) => each.name === own);
     if (!node) return;
-    const links = (names) => h("ul", { class: "inline" }, names.map((each) => h("li", {}, h("a", { href: taskLink(run, each) }, each))));
+    const links = (names) => h("ul", { class: "inline" }, names.slice(0, AROUND_MAX).map((each) => h("li", {}, h("a", { href: taskLink(run, each) }, each))),
+      names.length > AROUND_MAX ? h("li", { class: "quiet" }, `and ${count(names.length - AROUND_MAX)} more`) : null);
     const before = [...new Set([...node.needs, ...node.after])];
     const after = nodes.filter((each) => each.needs.includes(node.name) || each.after.includes(node.name)).map((each) => each.name);
     show(around, h("section", { "aria-labelledby": "around-title" }, h("h2", { id: "around-title" }, "In the graph"),
@@ -96,15 +99,19 @@ export function taskView(main, route, session) {
   }
 
   const isNew = changes();
+  let readMs = 0;
   async function load() {
+    const before = performance.now();
     const answer = await get(runPath(run, "task"), { name });
     const isFirst = task === null;
     task = answer.task;
     isRunActive = isActive(answer.status);
+    if (!isShown()) return;
     if (isNew(answer)) draw(answer);
     await (isFirst ? Promise.all([drawAround(), log.load()]) : log.refresh());
     await Promise.all([metrics.load(), drawValues()]);
+    readMs = performance.now() - before;
   }
-  const refresh = throttled(load, 500);
+  const refresh = throttled(load, () => Math.max(500, 4 * readMs));
   return { ready: load(), reload: refresh, run: refresh, runs: () => task !== null && signal.update(awaitedSignal(task)), end: () => log.end() };
 }
