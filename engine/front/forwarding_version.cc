@@ -98,7 +98,7 @@ struct ForwardingVersion::Server {
   uint64_t last_start = 0;  // of a request
   Clock::time_point down_until{};
   bool is_leaving = false, is_replaced = false;
-  // As is_leaving, for the requests that outlive it.
+  // As is_leaving, for requests that end when the server was removed.
   std::shared_ptr<bool> leaves = std::make_shared<bool>(false);
 
   bool is_down() const { return Clock::now() < down_until; }
@@ -189,6 +189,7 @@ void ForwardingVersion::start(Server& server, Request request) {
 }
 
 void ForwardingVersion::hand_over(const std::function<std::shared_ptr<ServiceVersion>()>& next) {
+  next_ = next;
   for (auto requests = std::exchange(waiting_, {}); !requests.empty(); requests.pop_front())
     static_cast<ForwardingVersion&>(*next()).send_on(std::move(requests.front()));
 }
@@ -247,7 +248,10 @@ void ForwardingVersion::finish(Request request, uint64_t number, const ProxyOutc
 
 /// After the death of its server, of whose response the client has nothing.
 void ForwardingVersion::run_again(Request request, uint64_t number, const ProxyOutcome& outcome) {
-  if (is_closed_) return reject(request, 503, "the service is stopping");
+  std::shared_ptr<ForwardingVersion> next;
+  if (is_closed_ && next_) next = std::static_pointer_cast<ForwardingVersion>(next_());
+  if (is_closed_ && (!next || next->is_closed_))
+    return reject(request, 503, "the service is stopping");
   if (outcome.kind == ProxyOutcome::Kind::died) {
     if (!options().is_idempotent && !is_safe_method(request.proxied.request.method))
       return fail(request,
@@ -266,8 +270,11 @@ void ForwardingVersion::run_again(Request request, uint64_t number, const ProxyO
       return fail(request, fmt::format("servers of `{}` ended the connection {} times before a "
                                        "response to the request ({})",
                                        options().name, request.runs, outcome.message));
+    request.proxied.renew_deadline();
   }
-  send_on(std::move(request));
+  if (!next) return send_on(std::move(request));
+  request.last_server = 0;  // which is not one of the next version
+  next->send_on(std::move(request));
 }
 
 void ForwardingVersion::fail(Request& request, const std::string& message) {

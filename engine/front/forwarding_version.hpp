@@ -68,13 +68,15 @@ class ForwardingVersion final : public ServiceVersion {
   void finish(Request request, uint64_t number, const ProxyOutcome& outcome);
   void run_again(Request request, uint64_t number, const ProxyOutcome& outcome);
   void fail(Request& request, const std::string& message);
-  /// Of a request that is not accepted, and of one that was.
+  /// Answers a request that is not accepted.
   void refuse(Request& request, int status, const std::string& message);
+  /// Answers a request that was accepted.
   void reject(Request& request, int status, const std::string& message);
   static void answer(Request& request, int status, const std::string& message);
 
   EventLoop& loop_;
   std::vector<std::unique_ptr<Server>> servers_;  // of the replicas, which the front bounds
+  std::function<std::shared_ptr<ServiceVersion>()> next_;  // that of the last hand_over()
   std::deque<Request> waiting_;  // for a server; with running_ up to requests_max()
   Clock::time_point next_deadline_ = Clock::time_point::max();  // of waiting_, or earlier
   size_t running_ = 0;

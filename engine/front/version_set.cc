@@ -52,8 +52,21 @@ void VersionSet::set_options(ServiceVersion& version, ServiceOptions options) {
 }
 
 void VersionSet::remove(const ServiceVersion& version) {
-  ended_.add(version.metrics());
-  std::erase_if(entries_, [&](const Entry& each) { return each.version.get() == &version; });
+  auto entry = std::ranges::find_if(
+      entries_, [&](const Entry& each) { return each.version.get() == &version; });
+  if (entry == entries_.end()) return;
+  retired_.push_back(std::move(entry->version));
+  entries_.erase(entry);
+  if (version.running() > 0) retired_.back()->hand_over([this] { return choose(); });
+  drop_retired();
+}
+
+void VersionSet::drop_retired() {
+  std::erase_if(retired_, [&](const auto& each) {
+    if (each->running() > 0) return false;
+    ended_.add(each->metrics());
+    return true;
+  });
 }
 
 ServiceVersion* VersionSet::find(const std::string& id) const {
@@ -148,6 +161,7 @@ ServiceVersion::Clock::time_point VersionSet::next_event() const {
 
 void VersionSet::run_due(ServiceVersion::Clock::time_point now) {
   for (const Entry& each : entries_) each.version->run_due(now);
+  drop_retired();
 }
 
 std::string VersionSet::metrics_text(bool is_draining) const {
@@ -167,6 +181,7 @@ std::string VersionSet::metrics_text(bool is_draining) const {
 ServiceMetrics VersionSet::total() const {
   ServiceMetrics sum = ended_;
   for (const Entry& each : entries_) sum.add(each.version->metrics());
+  for (const auto& each : retired_) sum.add(each->metrics());
   return sum;
 }
 

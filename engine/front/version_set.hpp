@@ -28,6 +28,8 @@ class VersionSet {
 
   /// The first version gets all requests, and a later one none before set_traffic().
   ServiceVersion& add(std::shared_ptr<ServiceVersion> version);
+  /// If replicas still have requests of it, these end as they would otherwise, and those that are
+  /// to run again go to the versions that stay.
   void remove(const ServiceVersion& version);
   /// Null if there is none of this id.
   ServiceVersion* find(const std::string& id) const;
@@ -67,10 +69,14 @@ class VersionSet {
   ServiceMetrics total() const;
 
  private:
+  void drop_retired();
+
   std::vector<Entry> entries_;  // up to kVersionsMax, in the order of add()
   TrafficWeights traffic_;      // the caller bounds it
   bool is_traffic_set_ = false, is_traffic_restored_ = false;
-  ServiceMetrics ended_;  // of versions that were removed
+  // Removed ones whose requests have not ended: the ends of the replicas' processes end them.
+  std::vector<std::shared_ptr<ServiceVersion>> retired_;
+  ServiceMetrics ended_;  // of versions that were removed, but for retired_
 };
 
 }  // namespace flow

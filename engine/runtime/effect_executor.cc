@@ -159,8 +159,9 @@ std::string EffectExecutor::worker_name(core::WorkerId worker) const {
 void EffectExecutor::give_to_fronts(const core::ShiftTraffic& traffic, bool measures) {
   auto run = state_.runs.find(traffic.run);
   if (run == state_.runs.end()) return;
-  fronts_.give(
-      {traffic, measures, front_folders(run->second), core::canary_of(run->second).min_requests});
+  const CanarySpec canary = core::canary_of(run->second);
+  fronts_.give({traffic, measures, front_folders(run->second), canary.min_requests,
+                canary.max_error_rate >= 0});
 }
 
 std::vector<std::string> EffectExecutor::front_folders(const core::Run& run) const {

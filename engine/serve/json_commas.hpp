@@ -17,8 +17,8 @@ class JsonCommas {
   /// Of a text that ends there.
   explicit JsonCommas(const char* end) : end_(end) {}
 
-  /// The first comma from `at` on, which no call is before that of the last one; null if it is far
-  /// away or not known.
+  /// The first comma from `at` on; null if it is far away or not known. `at` must not be before the
+  /// `at` of an earlier call.
   const char* next(const char* at) {
     while (commas_ != 0) {
       const char* comma = begin_ + std::countr_zero(commas_);

@@ -72,14 +72,16 @@ class ServiceVersion : public std::enable_shared_from_this<ServiceVersion> {
   virtual size_t running() const = 0;
   /// Counts an accepted request that got this status.
   void count(int status, Clock::duration duration);
-  /// Counts one that got it before it was accepted, also if it did not come here.
+  /// Counts a request that got this status before it was accepted, by this version or by the front
+  /// for it.
   void count_refused(int status, Clock::duration duration);
   /// Mean time from the arrival of a request to its batch, or until a server gets it: of those that
   /// began in the last 10 s, or since the newest replica joined, and of those that wait now, as far
   /// as they have waited. It looks at all of these.
   std::chrono::microseconds queue_time(Clock::time_point now) const;
   bool is_idle() const { return queued() == 0 && running() == 0; }
-  /// Gives the requests that wait to the versions that `next` returns, which are of the same kind.
+  /// Gives the requests that wait to the versions that `next` returns, which are of the same kind,
+  /// or null. `next` stays valid: those that are to run again after close() go there too.
   virtual void hand_over(const std::function<std::shared_ptr<ServiceVersion>()>& next) = 0;
   /// Takes the service's warm-up request, if it has one, so often that the present step of a canary
   /// has this many requests in the end, as far as the queue has room.

@@ -139,13 +139,15 @@ core::Event ServiceFronts::answer_of(const FrontOrder& order) {
       return {};
     });
     if (!asked.ok()) sum.error = asked.error().message;
-    fewest = std::min(fewest, counts.requests);
+    bool refuses_enough = order.limits_errors && counts.refused > order.requests_min;
+    if (!refuses_enough) fewest = std::min(fewest, counts.requests);
     sum.requests += counts.requests + counts.refused;
     sum.errors += counts.errors + counts.refused;
     sum.p50_us = std::max(sum.p50_us, counts.p50_us);
     sum.p99_us = std::max(sum.p99_us, counts.p99_us);
   }
-  // Each service must have accepted enough: those that it refused say nothing of its answers.
+  // Each service must have accepted enough: those that it refused say nothing of its answers. One
+  // that refuses many may never accept enough: then its errors decide, if they have a limit.
   if (fewest < order.requests_min) sum.requests = fewest;
   failpoint("traffic-after-measure");
   return sum;

@@ -23,6 +23,7 @@ struct FrontOrder {
   bool measures = false;             // asks instead; `traffic` is what they have been told
   std::vector<std::string> folders;  // of the fronts
   uint32_t requests_min = 0;         // of a measured step; warm-up requests complete them
+  bool limits_errors = false;        // then more refused requests than these are enough, too
 };
 
 /// The engine's way to the fronts.

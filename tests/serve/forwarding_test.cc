@@ -575,6 +575,31 @@ TEST_CASE(
   CHECK(service.status().version() == "r2");
 }
 
+TEST_CASE("requests at a server that is killed at the end of its version's grace are answered") {
+  const bool is_repeatable = GENERATE(true, false);
+  ForwardedService service(service_options(false));
+  service.add("r2");
+  HttpPeer client = is_repeatable ? service.ask() : service.ask("/", kPost, "POST");
+  HttpPeer old = service.replica(0).upstream.accept();
+  old.head();
+  service.set_weights({{"r2", 100}});
+  service.leave(service.replica(0), 0);
+  service.replica(0).wait_released();
+  CHECK(service.status().version() == "r2");
+  old.close();
+  if (is_repeatable) {
+    HttpPeer next = service.replica(1).upstream.accept();
+    next.head();
+    next.send(kAnswer);
+    CHECK_THAT(client.head(), StartsWith("HTTP/1.1 200 "));
+    service.wait_for(0, 0, 1);  // counted by the version that has answered it
+    return;
+  }
+  CHECK_THAT(client.head(), StartsWith("HTTP/1.1 503 ") && Contains("Retry-After: "));
+  client.until("the server was stopped at the end of the `--grace` of its run");
+  CHECK_THAT(service.logged().back(), Contains("a POST is not repeated"));
+}
+
 TEST_CASE("a front does not mix servers and functions") {
   ForwardedService service;
   ServerReplica replica;

@@ -3,9 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
 #include <catch2/catch.hpp>
 #include <condition_variable>
 #include <deque>
+#include <functional>
+#include <future>
 #include <mutex>
 #include <thread>
 
@@ -34,6 +38,7 @@ struct ProxyTestOptions {
   bool is_repeatable = false;
   HttpProxy::Check check = {};
   std::optional<uint64_t> streamed_above = {};
+  HttpProxy::Connect connect = {};  // instead of the port of the upstream
 };
 
 ProxyTestOptions streaming() {
@@ -51,8 +56,10 @@ class ProxyServer {
                      .keeps_fields = true,
                      .streamed_above = test.streamed_above};
     auto opened = HttpServer::open(options, [this, test](HttpRequest request, HttpReply reply) {
+      upload_ = request.upload;
       auto patience = std::chrono::milliseconds(test.timeout_ms);
-      auto deadline = std::chrono::steady_clock::now() + patience;
+      auto deadline = std::chrono::steady_clock::now();
+      if (request.path != "/late") deadline += patience;
       proxy_->forward(
           {std::move(request), std::move(reply), deadline, test.is_repeatable, patience},
           [this](ProxyOutcome outcome, ProxiedRequest proxied) {
@@ -65,7 +72,11 @@ class ProxyServer {
     });
     REQUIRE(opened.ok());
     server = std::move(*opened);
-    proxy_ = std::make_unique<HttpProxy>(server->context(), upstream.port, test.proxy, test.check);
+    if (test.connect)
+      proxy_ = std::make_unique<HttpProxy>(server->context(), test.connect, test.proxy);
+    else
+      proxy_ =
+          std::make_unique<HttpProxy>(server->context(), upstream.port, test.proxy, test.check);
   }
   ~ProxyServer() { proxy_.reset(); }
 
@@ -79,6 +90,15 @@ class ProxyServer {
     return outcome;
   }
   Kind kind() { return outcome().kind; }
+  /// What `call` returns of the last upload, on the server's thread.
+  bool ask_upload(const std::function<bool(HttpUpload&)>& call) {
+    std::promise<bool> answer;
+    boost::asio::post(server->context(), [&] { answer.set_value(upload_ && call(*upload_)); });
+    return answer.get_future().get();
+  }
+  void wait_upload(const std::function<bool(HttpUpload&)>& call) {
+    while (!ask_upload(call)) std::this_thread::yield();
+  }
 
   UpstreamSocket upstream;
 
@@ -87,10 +107,13 @@ class ProxyServer {
   std::condition_variable changed_;
   std::deque<ProxyOutcome> outcomes_;
   std::unique_ptr<HttpProxy> proxy_;
+  std::shared_ptr<HttpUpload> upload_;  // of the last request
 
  public:
   std::unique_ptr<HttpServer> server;  // last: its thread uses the others
 };
+
+const std::string kPutChunks = "PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
 
 std::string get_text(const std::string& path = "/", const std::string& fields = "") {
   return "GET " + path + " HTTP/1.1\r\nHost: a\r\n" + fields + "\r\n";
@@ -686,7 +709,7 @@ TEST_CASE("a body that was sent is sent again only if all of it is kept") {
     kept.send(ok_text("1"));
     client.until("\r\n\r\n1");
     CHECK(server.kind() == Kind::responded);
-    client.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n");
+    client.send("POST /late HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n");
     kept.until("abc\r\n");
     kept.close();
     if (!is_repeatable) {
@@ -695,7 +718,7 @@ TEST_CASE("a body that was sent is sent again only if all of it is kept") {
       continue;
     }
     HttpPeer next = server.upstream.accept();
-    CHECK_THAT(next.until("abc\r\n"), Contains("POST / HTTP/1.1\r\n"));
+    CHECK_THAT(next.until("abc\r\n"), Contains("POST /late HTTP/1.1\r\n"));
     client.send("0\r\n\r\n");
     CHECK(next.until("0\r\n\r\n") == "0\r\n\r\n");
     next.send(ok_text("2"));
@@ -703,27 +726,44 @@ TEST_CASE("a body that was sent is sent again only if all of it is kept") {
   }
 }
 
-TEST_CASE("what was taken of a body is dropped, unless it is kept and not too large") {
-  HttpUpload kept(std::nullopt), dropped(std::nullopt);
-  dropped.set_kept(false);
-  const std::string part(HttpUpload::kAheadMax, 'x');
-  for (HttpUpload* upload : {&kept, &dropped}) {
-    upload->append(part);
-    CHECK(upload->is_full());
-    upload->take(part.size());
-    CHECK_FALSE(upload->is_full());
-  }
-  CHECK(kept.held() == part.size());
-  CHECK(kept.is_repeatable());
-  CHECK(dropped.held() == 0);
-  CHECK_FALSE(dropped.is_repeatable());
-  kept.rewind();
-  CHECK((kept.next(part.size() + 1) == part));
-  kept.take(part.size());
-  while (kept.is_repeatable()) {
-    kept.append(part);
-    kept.take(part.size());
-    CHECK(kept.held() <= HttpUpload::kKeptMax);
-  }
-  CHECK(kept.held() == 0);
+TEST_CASE("nothing more is sent of a body whose client has left while the upstream was full") {
+  UpstreamPair pair;
+  ProxyTestOptions options = streaming();
+  options.connect = [&](const HttpProxy::Connected& done) { done(pair.connection()); };
+  ProxyServer server(options);
+  HttpPeer client = server.client();
+  client.send(kPutChunks);
+  const size_t size = size_t{64} << 20;
+  std::thread writer([&] { client.send(fmt::format("{:x}\r\n", size) + std::string(size, 'x')); });
+  server.wait_upload([](HttpUpload& upload) { return upload.is_full(); });  // nothing takes of it
+  // The connection of the client does this before the exchange gets to know that the client left.
+  server.ask_upload([](HttpUpload& upload) {
+    upload.cancel();
+    upload.end();  // which is not the end of what was sent
+    return true;
+  });
+  CHECK_FALSE(pair.read_all().empty());
+  for (int i = 0; i < 3; i++) server.ask_upload([](HttpUpload&) { return true; });
+  CHECK(pair.read_all().empty());
+  ::shutdown(client.descriptor(), SHUT_RDWR);
+  writer.join();
+}
+
+TEST_CASE("a connection is not used again if the end of the body is not on its way") {
+  UpstreamPair pair;
+  ProxyTestOptions options = streaming();
+  options.connect = [&](const HttpProxy::Connected& done) { done(pair.connection()); };
+  ProxyServer server(options);
+  HttpPeer client = server.client();
+  client.send(kPutChunks + "3\r\nabc\r\n");
+  pair.upstream.until("abc\r\n");
+  server.wait_upload([](HttpUpload& upload) { return upload.next(1).empty(); });
+  pair.fill();
+  client.send("0\r\n\r\n");
+  server.wait_upload([](HttpUpload& upload) { return upload.has_ended(); });
+  pair.upstream.send(ok_text("early"));
+  CHECK(client.until("early") == ok_text("early"));
+  CHECK(server.kind() == Kind::responded);
+  CHECK_THAT(pair.read_all(), !Contains("0\r\n\r\n"));
+  CHECK(pair.has_ended());
 }

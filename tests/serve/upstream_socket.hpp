@@ -2,6 +2,9 @@
 #pragma once
 #include <poll.h>
 
+#include <array>
+#include <string>
+
 #include "http_peer.hpp"
 
 namespace flow {
@@ -45,6 +48,56 @@ class UpstreamSocket {
   }
 
   int descriptor_ = -1;
+};
+
+/// An upstream with a connection whose buffer the test can fill.
+class UpstreamPair {
+ public:
+  UpstreamPair() : UpstreamPair(open()) {}
+  /// For the proxy, which owns it.
+  int connection() const { return ::dup(own_.descriptor()); }
+  /// Nothing more has room on the way to the upstream. No new connection can be made.
+  void fill() {
+    const std::string filler(4096, '.');
+    for (size_t size : {filler.size(), size_t{1}})
+      while (::send(own_.descriptor(), filler.data(), size, MSG_DONTWAIT | MSG_NOSIGNAL) > 0) {
+      }
+    own_.close();
+  }
+  /// What has arrived.
+  std::string read_all() {
+    own_.close();
+    std::string all, part(size_t{64} << 10, ' ');
+    while (receive(part) > 0) {
+      all += part;
+      part.resize(size_t{64} << 10);
+    }
+    return all;
+  }
+  /// Whether the proxy has closed the connection. Nothing may be left to read.
+  bool has_ended() {
+    std::string part(1, ' ');
+    return receive(part) == 0;
+  }
+
+ private:
+  static std::array<int, 2> open() {
+    std::array<int, 2> sockets{-1, -1};
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets.data()) == 0);
+    return sockets;
+  }
+  explicit UpstreamPair(const std::array<int, 2>& sockets)
+      : own_(sockets[0]), upstream(sockets[1]) {}
+  ssize_t receive(std::string& part) const {
+    ssize_t got = ::recv(upstream.descriptor(), part.data(), part.size(), MSG_DONTWAIT);
+    if (got > 0) part.resize(static_cast<size_t>(got));
+    return got;
+  }
+
+  HttpPeer own_;
+
+ public:
+  HttpPeer upstream;
 };
 
 }  // namespace flow

@@ -181,9 +181,9 @@ TEST_CASE("what the fronts counted since the step began is added up") {
   CHECK(front_status(folder / "a").ok());
 }
 
-TEST_CASE("refused requests are errors of a step, and do not make it complete") {
+TEST_CASE("refused requests are errors of a step, and only many of them make it complete") {
   test::TempFolder folder;
-  uint64_t accepted = 19;
+  uint64_t accepted = 19, refused = 20;
   ToldFront front(folder / "a", [&](const front::ToFront& message) {
     if (!message.has_status()) return std::optional<front::FromFront>();
     front::FromFront answer;
@@ -192,7 +192,7 @@ TEST_CASE("refused requests are errors of a step, and do not make it complete") 
     own.set_percent(10);
     own.set_step_requests(accepted);
     own.set_step_errors(1);
-    own.set_step_refused(500);
+    own.set_step_refused(refused);
     own.set_step_p99_us(9000);
     accepted++;
     return std::optional(answer);
@@ -204,9 +204,20 @@ TEST_CASE("refused requests are errors of a step, and do not make it complete") 
   CHECK(answers.next<core::TrafficMeasured>().requests == 19);
   fronts.give(order);
   auto complete = answers.next<core::TrafficMeasured>();
-  CHECK(complete.requests == 520);
-  CHECK(complete.errors == 501);
+  CHECK(complete.requests == 40);
+  CHECK(complete.errors == 21);
   CHECK(complete.p99_us == 9000);
+  // Otherwise the step of a version that refuses all would not end.
+  accepted = 0;
+  refused = 21;
+  fronts.give(order);
+  CHECK(answers.next<core::TrafficMeasured>().requests == 0);
+  FrontOrder with_limit = order;
+  with_limit.limits_errors = true;
+  fronts.give(with_limit);
+  auto overloaded = answers.next<core::TrafficMeasured>();
+  CHECK(overloaded.requests == 22);  // one was accepted
+  CHECK(overloaded.errors == 22);
 }
 
 TEST_CASE("a front that was started again is told the weights, and counts from now on") {

@@ -188,7 +188,8 @@ void HttpConnection::consume_body(bool is_more_there) {
   if (reader_.expects_continue() && !is_more_there) send("HTTP/1.1 100 Continue\r\n\r\n", {});
 }
 
-/// `bytes` of its body are here, or may be soon.
+/// `bytes`: how much memory the body takes, as far as it has arrived or may arrive before it is
+/// read.
 void HttpConnection::dispatch(HttpRequest request, uint64_t bytes) {
   closes_ = request.close;
   is_old_ = request.is_old;

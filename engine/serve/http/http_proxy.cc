@@ -144,7 +144,7 @@ class ProxyExchange : public std::enable_shared_from_this<ProxyExchange> {
   void on_timer();
   void send_request();
   void send_more();
-  bool has_more();
+  bool next_piece();
   ssize_t send_part();
   void wait_writable();
   void on_upload();
@@ -187,7 +187,8 @@ class ProxyExchange : public std::enable_shared_from_this<ProxyExchange> {
   bool is_kept_ = false;                   // the connection was used before
   bool is_connecting_ = false, is_waiting_ = false;
   bool is_sending_ = false, is_blocked_ = false;  // the request; until the socket takes more
-  bool is_sent_ = false;                          // the whole request
+  bool is_last_piece_ = false;                    // piece_ ends the chunks of the upload
+  bool is_sent_ = false;                          // the whole request: the socket has all of it
   bool has_begun_ = false;                        // the client's response
   bool is_over_ = false;
 };
@@ -285,7 +286,7 @@ void ProxyExchange::on_timer() {
 void ProxyExchange::send_request() {
   sent_ = piece_bytes_ = 0;
   is_sending_ = true;
-  is_sent_ = is_blocked_ = false;
+  is_sent_ = is_blocked_ = is_last_piece_ = false;
   reader_.emplace(proxied_.request.method == "HEAD");
   if (upload_) {
     piece_ = head_;
@@ -296,7 +297,7 @@ void ProxyExchange::send_request() {
 }
 
 void ProxyExchange::send_more() {
-  while (has_more()) {
+  while (next_piece()) {
     ssize_t sent = send_part();
     if (sent >= 0) {
       sent_ += static_cast<size_t>(sent);
@@ -309,29 +310,34 @@ void ProxyExchange::send_more() {
   }
 }
 
-/// Whether there is something to send now. Of an upload that is not whole it will be called again.
-bool ProxyExchange::has_more() {
+/// Prepares what is sent next, if the last piece has gone. False if nothing can be sent now:
+/// on_upload() asks again when more of an upload has arrived.
+bool ProxyExchange::next_piece() {
   if (!upload_) {
     is_sent_ = sent_ == head_.size() + proxied_.request.body.size();
     is_sending_ = !is_sent_;
     return is_sending_;
   }
+  if (upload_->is_cancelled()) return false;  // the client has left, as leave() is told soon
   if (sent_ < piece_.size()) return true;
   upload_->take(std::exchange(piece_bytes_, 0));
   sent_ = 0;
   piece_.clear();
   std::string_view bytes = upload_->next(kPieceBytes);
-  bool is_chunked = !upload_->length();
   if (bytes.empty() && !upload_->has_ended()) {
     timer_.cancel();  // it is the client that is awaited
     return false;
   }
+  const bool is_chunked = !upload_->length();
+  if (bytes.empty() && is_chunked && !std::exchange(is_last_piece_, true)) {
+    piece_ = "0\r\n\r\n";
+    return true;
+  }
   if (bytes.empty()) {
-    if (is_chunked && !is_sent_) piece_ = "0\r\n\r\n";
-    is_sending_ = !piece_.empty();
-    if (!is_sent_) move_deadline();
+    is_sending_ = false;
     is_sent_ = true;
-    return is_sending_;
+    move_deadline();
+    return false;
   }
   if (is_chunked) piece_ = fmt::format("{:x}\r\n", bytes.size());
   piece_ += bytes;
@@ -450,6 +456,7 @@ void ProxyExchange::begin_response() {
 void ProxyExchange::on_end(const std::string& reason, bool is_closed) {
   if (is_closed) reader_->end();
   if (reader_->state() == UpstreamResponseReader::State::whole) return finish(false);
+  if (upload_ && upload_->is_cancelled()) return leave();
   if (has_begun_) return fail(is_closed ? reader_->error() : reason);
   bool repeats = is_kept_ && !reader_->has_begun() &&
                  (proxied_.is_repeatable || is_safe_method(proxied_.request.method)) &&
@@ -458,6 +465,7 @@ void ProxyExchange::on_end(const std::string& reason, bool is_closed) {
   attempt_++;
   is_kept_ = is_waiting_ = is_sending_ = false;
   if (upload_) upload_->rewind();
+  proxied_.renew_deadline();
   connect();
 }
 

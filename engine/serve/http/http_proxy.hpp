@@ -1,6 +1,7 @@
 // Sends requests of an HTTP server on to another one on this machine, and its responses back as
 // they arrive: neither a response nor a large body of a request is in memory as a whole.
 #pragma once
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -32,6 +33,13 @@ struct ProxiedRequest {
   /// Of a body that is handed on while it arrives: how long the upstream may take nothing of it,
   /// and the time from its end to the head of the response. Nothing: no limit.
   std::optional<std::chrono::steady_clock::duration> patience = {};
+
+  /// It is to be sent once more. A body that is handed on may have used up the time of the first
+  /// try while it arrived.
+  void renew_deadline() {
+    if (request.upload && patience)
+      deadline = std::max(deadline, std::chrono::steady_clock::now() + *patience);
+  }
 };
 
 /// Whether a request with the method changes nothing, so that it may be sent a second time.

@@ -62,6 +62,7 @@ std::string_view HttpUpload::next(size_t size) const {
 }
 
 void HttpUpload::take(size_t size) {
+  if (is_cancelled_) return;
   FLOW_CHECK(size <= ahead());
   taken_ += size;
   if (!is_kept_) drop_taken();

@@ -51,17 +51,20 @@ class HttpUpload {
   /// The reader is about to take the body.
   void start();
   /// Whether all of the body that has arrived is still here.
-  bool is_repeatable() const { return begin_ == 0; }
+  bool is_repeatable() const { return begin_ == 0 && !is_cancelled_; }
   /// The body is to be taken from its begin again, which needs is_repeatable().
   void rewind();
   /// Up to `size` bytes that come next. Valid until another call.
   std::string_view next(size_t size) const;
+  /// Nothing if the upload was cancelled since next().
   void take(size_t size);
   /// Whether all that comes is in next().
   bool has_ended() const { return has_ended_; }
   const std::optional<HttpError>& error() const { return error_; }
-  /// The reader takes nothing more.
+  /// Nothing more is taken: the reader is done, or the client has left. The connection of the
+  /// client calls it too, so that the reader may find the upload cancelled at any time.
   void cancel();
+  bool is_cancelled() const { return is_cancelled_; }
 
  private:
   size_t ahead() const { return held_.size() - (taken_ - begin_); }
