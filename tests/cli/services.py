@@ -175,13 +175,14 @@ return flow.pipeline("held", {}, function() return hold("%s", "a") end)''' % sel
         self.assertEqual(self.good("stop", "prod", "--json").lines(), [{"run": back["run"], "status": "succeeded"}])
 
     def test_a_version_that_a_rollback_serves_has_its_canary_when_it_is_deployed(self):
-        self.write("pipeline.lua", SCRIPT.replace("port = 0", 'port = 0, canary = { 50, 100, every = "100ms", min_requests = 1 }'))
-        self.detached("run", ".", "--name", "prod", "--param", "by=3")
+        self.write("careful.lua", SCRIPT.replace("port = 0", 'port = 0, canary = { 50, 100, every = "1h" }'))
+        self.detached("run", "careful.lua", "--name", "prod", "--param", "by=3")
         self.detached("run", ".", "--name", "prod", "--param", "by=5")
         back = self.detached("rollback", "prod")
         self.assertEqual(self.show(back["run"])["rollover"]["steps"], 1)
-        again = self.detached("deploy", back["run"], "--name", "prod")
-        self.assertEqual(self.show(again["run"])["rollover"]["steps"], 2)
+        self.start("deploy", back["run"], "--name", "prod", "--detach")
+        self.until("both have their part", lambda: sorted(
+            service["percent"] or 0 for service in self.good("services", "--json").lines()) == [50, 50])
 
     def test_the_services_of_all_runs_are_listed_with_their_traffic_and_replicas(self):
         self.assertEqual(self.good("services").out, "")

@@ -52,9 +52,12 @@ return flow.pipeline("hangs", {}, function(p) return { hang(), die().stdout } en
 # A task that uses much memory, and then one in the same slot that is killed.
 LATER = r'''
 local flow = require "flow"
-local big = flow.task("big", function(ctx) return #string.rep("x", 600 * 1000 * 1000) end)
+local big = flow.shell("big", { command = [[python3 -c 'x = b"x" * 600_000_000']] })
 local hang = flow.task("hang", { timeout = "2500ms" }, function(ctx) while true do end end)
-return flow.pipeline("later", {}, function(p) return { big(), hang():after(big()) } end)
+return flow.pipeline("later", {}, function(p)
+  local used = big()
+  return { used.stdout, hang():after(used) }
+end)
 '''
 
 

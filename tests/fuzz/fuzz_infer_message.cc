@@ -1,6 +1,8 @@
 // Bytes of a ModelInferRequest: they are refused, or become tensors that fit their shapes and are
-// answered; a request that is taken twice is the same.
+// answered; a request that is taken twice is the same. As a compressed message they are refused, or
+// become a plain one within the limit.
 #include "engine/serve/grpc/infer_messages.hpp"
+#include "engine/serve/grpc/message_coding.hpp"
 #include "engine/serve/oip_data.hpp"
 
 namespace {
@@ -24,10 +26,26 @@ void check(const flow::InferRequest& request) {
   }
 }
 
+void check_packed(std::string_view bytes, grpc_compression_algorithm algorithm) {
+  constexpr size_t kPlainMax = 64 * 1024;
+  grpc::Slice slice(bytes.data(), bytes.size());
+  grpc::ByteBuffer message(&slice, 1);
+  flow::compression_of(message) = algorithm;
+  flow::CallStatus status = flow::decompress_message(message, kPlainMax);
+  if (status.status != 200) {
+    FLOW_CHECK((status.status == 400 || status.status == 413) && !status.message.empty());
+    return;
+  }
+  FLOW_CHECK(flow::compression_of(message) == GRPC_COMPRESS_NONE && message.Length() <= kPlainMax);
+  auto read = flow::read_request(message);
+  FLOW_CHECK(read.ok() || !read.error().message.empty());
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string_view bytes(reinterpret_cast<const char*>(data), size);
+  for (auto algorithm : {GRPC_COMPRESS_GZIP, GRPC_COMPRESS_DEFLATE}) check_packed(bytes, algorithm);
   auto request = taken(bytes);
   if (!request.ok()) {
     FLOW_CHECK(request.error().kind == flow::ErrorKind::user && !request.error().message.empty());

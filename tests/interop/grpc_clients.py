@@ -88,7 +88,13 @@ refused("NOT_FOUND", "only `adder`", lambda: client.infer("absent", [given(x)], 
 refused("INVALID_ARGUMENT", "no output `y`",
         lambda: client.infer("adder", [given(x)], outputs=[grpc.InferRequestedOutput("y")], headers=KEY))
 refused("INTERNAL", "predict failed", lambda: client.infer("adder", [given(x, name="boom")], headers=KEY))
-refused("UNIMPLEMENTED", "gzip", lambda: client.infer("adder", [given(x)], headers=KEY, compression_algorithm="gzip"))
+zeros = numpy.zeros((100_000, 4), dtype=numpy.float32)
+for algorithm in ("gzip", "deflate"):
+    for array in (x, zeros, large):
+        result = client.infer("adder", [given(array)], headers=KEY, compression_algorithm=algorithm)
+        assert numpy.array_equal(result.as_numpy("x"), array + 1), algorithm
+    bomb = numpy.zeros((17 << 20, 1), dtype=numpy.float32)
+    refused("RESOURCE_EXHAUSTED", "larger than", lambda: client.infer("adder", [given(bomb)], headers=KEY, compression_algorithm=algorithm))
 
 done = queue.Queue()
 for _ in range(8):
@@ -109,6 +115,11 @@ assert all(numpy.array_equal(answered[str(number)], x + number + 1) for number i
 client.async_stream_infer("adder", [given(x, name="boom")])
 result, error = done.get(timeout=60)
 assert "predict failed" in str(error)
+client.stop_stream()
+client.start_stream(lambda result, error: done.put((result, error)), headers=KEY, compression_algorithm="gzip")
+client.async_stream_infer("adder", [given(zeros)])
+result, error = done.get(timeout=60)
+assert error is None and numpy.array_equal(result.as_numpy("x"), zeros + 1), error
 client.stop_stream()
 client.close()
 print("tritonclient agrees")

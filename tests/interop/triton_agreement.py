@@ -96,7 +96,6 @@ DIFFERENCES = {
     "The index has the reason, also if it is empty, as the protocol has it": [
         "index", "index {}", "index ready", "index of no object", "tritonclient.http: index"],
     "RFC 9110 has 415 for an unknown encoding; Triton says 501": ["unknown encoding"],
-    "Messages of gRPC may not be compressed: the library decompresses them without a limit": ["tritonclient.grpc: gzip", "tritonclient.grpc: deflate"],
     "The extension for classes is not supported": ["infer, classification", "tritonclient.http: infer classes", "tritonclient.grpc: infer classes"],
     "The extensions for shared memory and traces are not supported": [
         "tritonclient.http: infer in shared memory", "tritonclient.grpc: infer in shared memory"],

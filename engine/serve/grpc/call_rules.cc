@@ -26,6 +26,7 @@ grpc::StatusCode code_of(int status) {
       return grpc::StatusCode::UNAUTHENTICATED;
     case 404:
       return grpc::StatusCode::NOT_FOUND;
+    case 413:
     case 429:
       return grpc::StatusCode::RESOURCE_EXHAUSTED;
     case 499:

@@ -46,7 +46,8 @@ std::shared_ptr<grpc::ServerCredentials> credentials_of(const TlsFiles& files) {
 class GrpcServerImpl final : public GrpcServer {
  public:
   GrpcServerImpl(const GrpcOptions& options, InferenceBackend& backend)
-      : options_(options), service_({backend, milliseconds(options.answer_ms)}) {}
+      : options_(options),
+        service_({backend, options.message_max, milliseconds(options.answer_ms)}) {}
 
   ~GrpcServerImpl() override {
     if (drain_.joinable())
@@ -76,8 +77,6 @@ class GrpcServerImpl final : public GrpcServer {
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     // gRPC decompresses without a limit: a small message could need all memory.
     builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
-    for (auto algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP})
-      builder.SetCompressionAlgorithmSupportStatus(algorithm, false);
     builder.AddListeningPort(address_text({options_.address, options_.port}), credentials, &port_);
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/serve/grpc/infer_messages.hpp"
+#include "engine/serve/grpc/message_coding.hpp"
 
 namespace flow {
 
@@ -62,6 +63,8 @@ void InferCall::take(grpc::ByteBuffer& request) {
     finish(status);
   };
   if (CallStatus key = check_key(options_.backend, context_); key.status != 200) return refuse(key);
+  if (CallStatus plain = decompress_message(request, options_.message_max); plain.status != 200)
+    return refuse(plain);
   auto message = read_request(request);
   // gRPC would keep it until the call ends.
   request.Clear();

@@ -16,6 +16,7 @@ namespace flow {
 /// What the calls of a server need.
 struct InferCallOptions {
   InferenceBackend& backend;
+  size_t message_max = 0;                   // bytes of a request, also when decompressed
   std::chrono::milliseconds answer_time{};  // in which a client must take a large answer
 };
 

@@ -6,6 +6,7 @@
 
 #include "engine/serve/grpc/call_rules.hpp"
 #include "engine/serve/grpc/infer_messages.hpp"
+#include "engine/serve/grpc/message_coding.hpp"
 
 namespace flow {
 
@@ -125,6 +126,8 @@ void InferStream::take() {
   record.bytes_in = in_.Length();
   std::string model, id;
   auto read = [&]() -> std::variant<InferRequest, CallStatus> {
+    CallStatus plain = decompress_message(in_, options_.message_max);
+    if (plain.status != 200) return plain;
     auto message = read_request(in_);
     in_.Clear();
     if (!message.ok()) return CallStatus{400, message.error().message};

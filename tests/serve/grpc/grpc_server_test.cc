@@ -5,6 +5,8 @@
 
 #include "engine/base/files.hpp"
 #include "engine/base/temporary_folder.hpp"
+#include "engine/serve/grpc/message_coding.hpp"
+#include "engine/serve/http/gzip.hpp"
 #include "engine/serve/service_metadata.hpp"
 #include "tests/serve/certificates.hpp"
 #include "tests/serve/client.hpp"
@@ -315,16 +317,70 @@ TEST_CASE("all but health needs a key") {
   CHECK(denied(stub.ModelInfer(&twice, request, &response)));
 }
 
-TEST_CASE("a client that compresses is refused, and the server does not decompress") {
+TEST_CASE("a compressed request is answered, up to the limit of plain ones") {
+  GrpcService service({.name = "adder", .message_max = 1u << 20});
+  auto request = infer_request("x", {});
+  request.mutable_inputs(0)->set_datatype("UINT8");
+  auto send = [&](grpc_compression_algorithm algorithm, size_t bytes) {
+    request.mutable_inputs(0)->set_shape(1, static_cast<int64_t>(bytes));
+    request.set_raw_input_contents(0, std::string(bytes, 'x'));
+    InferReply reply;
+    grpc::ClientContext context;
+    context.set_compression_algorithm(algorithm);
+    reply.status = service.stub->ModelInfer(&context, request, &reply.response);
+    return reply;
+  };
+  for (auto [algorithm, name] :
+       {std::pair(GRPC_COMPRESS_GZIP, "gzip"), std::pair(GRPC_COMPRESS_DEFLATE, "deflate")}) {
+    InferReply reply = send(algorithm, 1'000'000);
+    CHECK(reply.status.error_message() == "");
+    REQUIRE(reply.response.raw_output_contents_size() == 1);
+    CHECK(reply.response.raw_output_contents(0) == request.raw_input_contents(0));
+    size_t before = service.backend->arrived();
+    reply = send(algorithm, 8u << 20);
+    CHECK(reply.status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED);
+    CHECK(reply.status.error_message() ==
+          "the message is larger than 1048576 bytes after its grpc-encoding `" + std::string(name) +
+              "` is undone");
+    CHECK(service.backend->arrived() == before);
+  }
+  CHECK(service.backend->refused() == std::vector<int>{413, 413});
+}
+
+TEST_CASE("a compressed message that is damaged is an invalid argument") {
+  GrpcService service;
+  grpc::GenericStub stub(channel_to(service.server->port()));
+  std::string packed = gzip(infer_request("x", {1}).SerializeAsString());
+  auto send = [&](std::string_view bytes) {
+    grpc::Slice slice(bytes.data(), bytes.size());
+    grpc::ByteBuffer request(&slice, 1), response;
+    compression_of(request) = GRPC_COMPRESS_GZIP;
+    grpc::ClientContext context;
+    context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
+    std::promise<grpc::Status> ended;
+    stub.UnaryCall(&context, "/inference.GRPCInferenceService/ModelInfer", {}, &request, &response,
+                   [&](grpc::Status status) { ended.set_value(std::move(status)); });
+    return ended.get_future().get();
+  };
+  CHECK(send(packed).ok());
+  for (const std::string& damaged :
+       {packed.substr(0, packed.size() / 2), packed + "x", std::string("no gzip"), std::string()}) {
+    grpc::Status status = send(damaged);
+    CHECK(status.error_code() == grpc::StatusCode::INVALID_ARGUMENT);
+    CHECK(status.error_message() ==
+          "the message is damaged: its grpc-encoding `gzip` cannot be undone");
+  }
+}
+
+TEST_CASE("a compressed message of a call other than inference is refused") {
   GrpcService service;
   grpc::ClientContext context;
   context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
-  auto request = infer_request("x", {1});
-  request.set_raw_input_contents(0, std::string(1u << 20, '\0'));
-  inference::ModelInferResponse response;
-  grpc::Status status = service.stub->ModelInfer(&context, request, &response);
+  inference::ModelReadyRequest request;
+  request.set_name(std::string(10'000, 'x'));
+  inference::ModelReadyResponse response;
+  grpc::Status status = service.stub->ModelReady(&context, request, &response);
   CHECK(status.error_code() == grpc::StatusCode::UNIMPLEMENTED);
-  CHECK(service.backend->arrived() == 0);
 }
 
 TEST_CASE("a port in use and an address of another machine are errors that say what to do") {

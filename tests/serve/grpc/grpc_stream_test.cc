@@ -11,7 +11,9 @@ namespace {
 
 /// A stream with a client that writes and reads on one thread.
 struct OpenStream {
-  explicit OpenStream(Stub& stub, const std::string& authorization = "") {
+  explicit OpenStream(Stub& stub, const std::string& authorization = "",
+                      grpc_compression_algorithm algorithm = GRPC_COMPRESS_NONE) {
+    context.set_compression_algorithm(algorithm);
     if (!authorization.empty()) context.AddMetadata("authorization", authorization);
     calls = stub.ModelStreamInfer(&context);
   }
@@ -32,6 +34,26 @@ struct OpenStream {
 };
 
 }  // namespace
+
+TEST_CASE("compressed requests of a stream are answered, and one over the limit does not end it") {
+  GrpcService service({.name = "adder", .message_max = 100'000});
+  for (auto algorithm : {GRPC_COMPRESS_GZIP, GRPC_COMPRESS_DEFLATE}) {
+    OpenStream stream(*service.stub, "", algorithm);
+    auto request = infer_request("x", {});
+    request.mutable_inputs(0)->set_datatype("UINT8");
+    for (size_t bytes : {90'000, 1'000'000, 50'000}) {
+      request.mutable_inputs(0)->set_shape(1, static_cast<int64_t>(bytes));
+      request.set_raw_input_contents(0, std::string(bytes, 'x'));
+      stream.send("1", request);
+      auto response = stream.read();
+      CHECK(response.error_message().starts_with("the message is larger than 100000 bytes") ==
+            (bytes > 100'000));
+      if (bytes < 100'000)
+        CHECK(response.infer_response().raw_output_contents(0) == request.raw_input_contents(0));
+    }
+  }
+  CHECK(service.backend->refused() == std::vector<int>{413, 413});
+}
 
 TEST_CASE("each request of a stream is answered, also one that is wrong") {
   GrpcService service;
