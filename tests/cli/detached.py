@@ -4,7 +4,6 @@ state, and in the flow that takes the state over.
 
 usage: detached.py --flow BIN [TEST...]
 """
-import fcntl
 import json
 import os
 import signal
@@ -54,19 +53,6 @@ class Detached(Place):
         head = self.start("head", "--listen", "127.0.0.1:%d" % self.port, "--jobs", "2", "--log-file", self.path("log"), **env)
         self.until("the head listens", lambda: self.flow("nodes").code == 0)
         return head
-
-    def is_free(self):
-        with open(os.path.join(self.state, "lock")) as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                return False
-            return True
-
-    def detached(self, *words, **env):
-        """The object that a command with --detach prints."""
-        (left,) = self.good(*words, "--detach", "--json", **env).lines()
-        return left
 
     def services(self):
         return {service["version"]: service for service in self.good("services", "--json").lines()}

@@ -3,7 +3,6 @@
 
 usage: fronts.py --flow BIN [TEST...]
 """
-import fcntl
 import json
 import os
 import signal
@@ -55,18 +54,6 @@ class Fronts(Place):
 
     def script(self, options="port = 0", factor=2, name="pipeline.lua"):
         self.write(name, SCRIPT.replace("OPTIONS", options).replace("FACTOR", str(factor)))
-
-    def detached(self, *words, **env):
-        (left,) = self.good(*words, "--detach", "--json", **env).lines()
-        return left
-
-    def is_free(self):
-        with open(os.path.join(self.state, "lock")) as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                return False
-            return True
 
     def kill_flow(self, left):
         os.kill(left["pid"], signal.SIGKILL)

@@ -4,7 +4,6 @@ that serve the services of earlier ones.
 
 usage: services.py --flow BIN [TEST...]
 """
-import fcntl
 import json
 import os
 import signal
@@ -44,19 +43,6 @@ class Services(Place):
 
     def active(self):
         return [run["run"] for run in self.runs() if run["status"] in ("running", "serving", "waiting")]
-
-    def is_free(self):
-        with open(os.path.join(self.state, "lock")) as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                return False
-            return True
-
-    def detached(self, *words, **env):
-        """The object that a command with --detach prints."""
-        (line,) = self.good(*words, "--detach", "--json", **env).lines()
-        return line
 
     def test_a_detached_run_serves_after_its_command_has_ended_until_it_is_stopped(self):
         left = self.detached("run", ".")

@@ -15,7 +15,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import venv
+
+from packages import python_with_packages
 
 SKIP = 77
 PACKAGES = ["wfcommons", "rocrate", "roc-validator", "openlineage-python"]
@@ -302,34 +303,13 @@ def test_openlineage(flow, folder):
 TESTS = {"wfformat": test_wfformat, "ro_crate": test_ro_crate, "openlineage": test_openlineage}
 
 
-def python_with_packages(build):
-    """A Python that has the packages, or None and the reason."""
-    def is_ready(python):
-        return subprocess.run([python, "-c", IMPORTS], capture_output=True).returncode == 0
-    home = os.path.join(build, "interop-exchange-python")
-    python = os.path.join(home, "bin", "python")
-    for each in (sys.executable, python):
-        if os.path.exists(each) and is_ready(each):
-            return each, ""
-    try:
-        venv.create(home, with_pip=True, clear=True)
-    # Debian's Python exits if python3-venv is missing
-    except (OSError, subprocess.CalledProcessError, SystemExit) as error:
-        return None, "no virtual environment can be made (install python3-venv): %s" % error
-    done = subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PACKAGES],
-                          capture_output=True, text=True)
-    if done.returncode != 0:
-        return None, "pip could not install %s: %s" % (", ".join(PACKAGES), done.stderr.strip()[-300:])
-    return python, ""
-
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--flow", required=True)
     parser.add_argument("--build", required=True)
     parser.add_argument("tests", nargs="*", help="of: " + ", ".join(TESTS))
     args = parser.parse_args()
-    python, why = python_with_packages(os.path.abspath(args.build))
+    python, why = python_with_packages(os.path.abspath(args.build), "interop-exchange-python", PACKAGES, IMPORTS)
     if python is None:
         print("skipped: " + why)
         return SKIP

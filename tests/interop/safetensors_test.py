@@ -9,7 +9,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import venv
+
+from packages import python_with_packages
 
 SKIP = 77
 PACKAGES = ["safetensors==0.4.5", "numpy<2.3"]
@@ -115,34 +116,12 @@ print("equal", "with bf16" if torch is not None else "(bf16 by its values only w
 '''
 
 
-def python_with_packages(build):
-    """Returns a Python that has the packages, or None and the reason."""
-    home = os.path.join(build, "interop-python")
-    python = os.path.join(home, "bin", "python")
-    if subprocess.run([sys.executable, "-c", "import safetensors.numpy, numpy"], capture_output=True).returncode == 0:
-        return sys.executable, ""
-    ready = os.path.exists(python) and \
-        subprocess.run([python, "-c", "import safetensors.numpy, numpy"], capture_output=True).returncode == 0
-    if ready:
-        return python, ""
-    try:
-        venv.create(home, with_pip=True, clear=True)
-    # Debian's Python exits if python3-venv is missing
-    except (OSError, subprocess.CalledProcessError, SystemExit) as error:
-        return None, "no virtual environment can be made (install python3-venv): %s" % error
-    done = subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PACKAGES],
-                          capture_output=True, text=True)
-    if done.returncode != 0:
-        return None, "pip could not install %s: %s" % (", ".join(PACKAGES), done.stderr.strip()[-300:])
-    return python, ""
-
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--flow", required=True)
     parser.add_argument("--build", required=True)
     args = parser.parse_args()
-    python, why = python_with_packages(os.path.abspath(args.build))
+    python, why = python_with_packages(os.path.abspath(args.build), "interop-python", PACKAGES, "import safetensors.numpy, numpy")
     if python is None:
         print("skipped: " + why)
         return SKIP

@@ -1,6 +1,7 @@
 """A folder with a script, a state, and the `flow` processes started in it; all are removed at its
 end."""
 import argparse
+import fcntl
 import glob
 import json
 import os
@@ -76,6 +77,20 @@ class Place(unittest.TestCase):
                 pass
         self.open("gate", "any")  # ends the remaining shells
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def detached(self, *words, **env):
+        """The object that a command with --detach prints."""
+        (left,) = self.good(*words, "--detach", "--json", **env).lines()
+        return left
+
+    def is_free(self):
+        """Whether no process writes the state."""
+        with open(os.path.join(self.state, "lock")) as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                return False
+            return True
 
     def serving(self):
         """The processes of services, which outlive a killed flow."""
