@@ -142,14 +142,7 @@ Status LocalEngine::lead(const std::string& dir) {
 void LocalEngine::warn_all(const std::string& text) {
   std::lock_guard lock(watched_mutex_);
   for (const auto& each : watched_) {
-    auto state = each.lock();
-    if (!state) continue;
-    Event event;
-    event.type = "warning";
-    event.run = state->id;
-    event.text = text;
-    event.at_ms = now_ms();
-    state->on_event(std::move(event));
+    if (auto state = each.lock()) state->report("warning", text);
   }
 }
 
@@ -354,19 +347,10 @@ std::shared_ptr<detail::RunHandle> LocalEngine::run(const std::string& script, c
 
 namespace {
 
-void report(detail::RunHandle& state, const char* type, std::string text) {
-  Event event;
-  event.type = type;
-  event.run = state.id;
-  event.text = std::move(text);
-  event.at_ms = now_ms();
-  state.on_event(std::move(event));
-}
-
 /// When a run continues with other code, first shows what will run again.
 void report_build(detail::RunHandle& state, const Plan& plan) {
-  for (const std::string& line : plan.printed) report(state, "print", line);
-  for (const std::string& warning : plan.warnings) report(state, "warning", warning);
+  for (const std::string& line : plan.printed) state.report("print", line);
+  for (const std::string& warning : plan.warnings) state.report("warning", warning);
 }
 
 void report_plan_preview(detail::RunHandle& state, const PlanInfo& preview) {
@@ -517,10 +501,11 @@ std::shared_ptr<detail::RunHandle> LocalEngine::resume_for(const std::string& se
   Bundle bundle = value_or_throw(decode_bundle(*context.bundle));
   std::string changed = changed_sources(bundle);
   if (!changed.empty()) {
-    report(*state, "warning",
-           fmt::format("{} differs from what the run was started with; the run continues with its "
-                       "own code. `flow resume {} --code new` uses the new code.",
-                       changed, record.id));
+    state->report(
+        "warning",
+        fmt::format("{} differs from what the run was started with; the run continues with its "
+                    "own code. `flow resume {} --code new` uses the new code.",
+                    changed, record.id));
   }
   report_changed_inputs(*state, record);
   ok_or_throw(engine_loop_->resume(std::move(context), task, how == Resumption::retry));
@@ -588,7 +573,7 @@ std::shared_ptr<detail::RunHandle> LocalEngine::serve_for(const std::string& sel
   auto state = watch(id);
   prepared.context.listener = state;
   prepared.context.is_of_head = is_head();
-  for (const std::string& warning : warnings) report(*state, "warning", warning);
+  for (const std::string& warning : warnings) state->report("warning", warning);
   ok_or_throw(engine_loop_->submit(std::move(prepared), from.options.jobs));
   return state;
 }

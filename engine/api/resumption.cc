@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "engine/api/local_engine.hpp"
-#include "engine/base/clock.hpp"
 #include "engine/base/log.hpp"
 #include "engine/protocol/front_client.hpp"
 #include "engine/runs/detached_runs.hpp"
@@ -20,15 +19,6 @@
 namespace flow {
 
 namespace {
-
-void add_warning(detail::RunHandle& state, std::string text) {
-  Event event;
-  event.type = "warning";
-  event.run = state.id;
-  event.text = std::move(text);
-  event.at_ms = now_ms();
-  state.on_event(std::move(event));
-}
 
 /// What a run without a listener would have been told, and says in the log instead.
 void log_events(detail::RunHandle& state) {
@@ -212,15 +202,15 @@ void LocalEngine::report_changed_inputs(detail::RunHandle& state, const RunRecor
   const auto [changed, lost, unkept] =
       compare_inputs(inputs, engine_loop_->parts().store, engine_loop_->parts().blobs);
   if (!lost.empty())
-    add_warning(
-        state,
+    state.report(
+        "warning",
         fmt::format(
             "the state lost its copy of {}, and no file has that content any more: tasks that need "
             "it fail. `flow resume {} --code new` uses the current content and the current script.",
             names_of(lost, record.directory), record.id));
   if (!unkept.empty())
-    add_warning(
-        state,
+    state.report(
+        "warning",
         fmt::format("{} {} from what the run was started with, or can't be read any more. "
                     "Inputs over 64 MiB are read in place and not copied into the state: tasks "
                     "that still need the old content fail. `flow resume {} --code new` uses the "
@@ -228,8 +218,8 @@ void LocalEngine::report_changed_inputs(detail::RunHandle& state, const RunRecor
                     names_of(unkept, record.directory), unkept.size() == 1 ? "differs" : "differ",
                     record.id));
   if (changed.empty()) return;
-  add_warning(
-      state,
+  state.report(
+      "warning",
       fmt::format(
           "{} {} from what the run was started with; the run continues with the content that it "
           "read then. `flow resume {} --code new` uses the new content and the current script.",

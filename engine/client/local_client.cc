@@ -330,7 +330,7 @@ void LocalClientEngine::follow(std::shared_ptr<detail::RunHandle> state,
   // writer would interrupt the run of a client that hangs up. The handle owns the connection, which
   // owns this callback: a weak pointer avoids a cycle.
   auto warn_stalled = [this, watched = std::weak_ptr(state)] {
-    if (auto followed = watched.lock()) warn(*followed, stalled_writer(dir_).message);
+    if (auto followed = watched.lock()) followed->report("warning", stalled_writer(dir_).message);
   };
   connection->set_stall_handler(warn_stalled);
   DeliveredCompletions completions;
@@ -360,10 +360,11 @@ std::shared_ptr<EngineConnection> LocalClientEngine::await_head(detail::RunHandl
   constexpr int kPauseMs = 200;
   auto given_up = std::make_shared<std::atomic<bool>>(false);
   detach_controls(state, [given_up] { *given_up = true; });
-  warn(state,
-       fmt::format("the head of `{}` is gone: its workers continue their tasks, and this client "
-                   "waits for a new `flow head`. Ctrl-C leaves the run to `flow resume {}`",
-                   dir_, state.id));
+  state.report(
+      "warning",
+      fmt::format("the head of `{}` is gone: its workers continue their tasks, and this client "
+                  "waits for a new `flow head`. Ctrl-C leaves the run to `flow resume {}`",
+                  dir_, state.id));
   const ClientRequest request = resume_request(state.id, here(options), false);
   while (!*given_up) {
     if (has_quit_within(kPauseMs)) break;

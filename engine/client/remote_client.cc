@@ -419,9 +419,10 @@ std::shared_ptr<EngineConnection> RemoteEngine::reconnect(
   });
   log::warning("disconnected from the head",
                {.run = followed->id, .detail = "the head at " + options_.head});
-  warn(*state, fmt::format("the head at {} can't be reached: running tasks continue, and this "
-                           "client retries until the head is back. Ctrl-C leaves the run to {}",
-                           options_.head, leave));
+  state->report("warning",
+                fmt::format("the head at {} can't be reached: running tasks continue, and this "
+                            "client retries until the head is back. Ctrl-C leaves the run to {}",
+                            options_.head, leave));
   ClientRequest request = resume_request(followed->id, followed->submission, false);
   request.mutable_resume_run()->set_acks(true);
   request.mutable_resume_run()->set_received(received);

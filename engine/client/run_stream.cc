@@ -4,7 +4,6 @@
 
 #include <utility>
 
-#include "engine/base/clock.hpp"
 #include "engine/base/ids.hpp"
 #include "engine/base/size_units.hpp"
 #include "engine/base/throwing.hpp"
@@ -111,15 +110,6 @@ void detach_controls(detail::RunHandle& state, std::function<void()> on_interrup
   state.cancel = state.end_serving = [] {};
 }
 
-void warn(detail::RunHandle& state, std::string text) {
-  Event event;
-  event.type = "warning";
-  event.run = state.id;
-  event.text = std::move(text);
-  event.at_ms = now_ms();
-  state.on_event(std::move(event));
-}
-
 Error stalled_writer(const std::string& dir) {
   return environment_error(fmt::format(
       "the state `{}` is locked by {}, which exists and has not answered for {} s: if it is "
@@ -170,7 +160,8 @@ void DeliveredCompletions::deliver_missed(detail::RunHandle& state) {
   try {
     run = load_info();
   } catch (const Failed& failed) {
-    return warn(state, "tasks that ended meanwhile are not listed: " + failed.error.message);
+    return state.report("warning",
+                        "tasks that ended meanwhile are not listed: " + failed.error.message);
   }
   for (const TaskInfo& task : run.tasks) {
     bool is_missed = is_end(task.status) && task.finished_ms >= since_ms_ &&

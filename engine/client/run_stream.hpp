@@ -43,8 +43,6 @@ void attach_controls(detail::RunHandle& state, const std::shared_ptr<EngineConne
 /// While there is no connection: an interrupt calls `on_interrupt`; cancel and end_serving do
 /// nothing.
 void detach_controls(detail::RunHandle& state, std::function<void()> on_interrupt);
-/// Adds a warning to the run's events.
-void warn(detail::RunHandle& state, std::string text);
 
 /// Remembers which task completions of a run were delivered, so that completions that were missed
 /// while the connection was broken are delivered exactly once. Bounded by the run's tasks. Used by

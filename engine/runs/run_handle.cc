@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "engine/base/clock.hpp"
+
 namespace flow {
 
 namespace detail {
@@ -31,6 +33,15 @@ void RunHandle::on_event(Event event) {
   std::vector<Event> one;
   one.push_back(std::move(event));
   on_events(std::move(one));
+}
+
+void RunHandle::report(const char* type, std::string text) {
+  Event event;
+  event.type = type;
+  event.run = id;
+  event.text = std::move(text);
+  event.at_ms = now_ms();
+  on_event(std::move(event));
 }
 
 void RunHandle::on_end() {

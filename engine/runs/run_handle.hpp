@@ -27,6 +27,8 @@ struct RunHandle : public RunListener {
 
   void on_events(std::vector<Event> events) override;
   void on_event(Event event);
+  /// An event of this type ("warning", "print") with a text.
+  void report(const char* type, std::string text);
   void on_end() override;
   /// Ends with an error of the engine instead of the run's outcome.
   void fail(Error error) override;
