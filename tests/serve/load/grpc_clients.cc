@@ -50,9 +50,10 @@ class GrpcLoad : public LoadingClient {
  protected:
   void fail_with(const grpc::Status& status) {
     const std::string& message = status.error_message();
+    // Only that: a connection that fails for another reason, as one that the server drops, is a
+    // failure.
     bool is_refused = status.error_code() == grpc::StatusCode::UNAVAILABLE &&
-                      (message.find("onnection refused") != std::string::npos ||
-                       message.find("failed to connect") != std::string::npos);
+                      message.find("onnection refused") != std::string::npos;
     if (is_refused) return refuse();
     fail(std::to_string(status.error_code()) + " " + message);
   }
