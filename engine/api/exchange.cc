@@ -14,7 +14,10 @@
 
 #include "engine/base/files.hpp"
 #include "engine/base/remote_url.hpp"
+#include "engine/base/temporary_folder.hpp"
 #include "engine/base/throwing.hpp"
+#include "engine/crypto/base64.hpp"
+#include "engine/exports/mlflow_client.hpp"
 #include "engine/exports/open_lineage.hpp"
 #include "engine/exports/ro_crate.hpp"
 #include "engine/exports/wfformat_pipeline.hpp"
@@ -167,16 +170,77 @@ void export_events(const Provenance& provenance, const ExportOptions& how) {
   write_user_file(how.target, text);
 }
 
+/// As the clients of MLflow choose it from the environment; "" for none.
+std::string mlflow_authorization() {
+  std::string token = variable_or("MLFLOW_TRACKING_TOKEN", "");
+  if (!token.empty()) return "Bearer " + token;
+  std::string name = variable_or("MLFLOW_TRACKING_USERNAME", "");
+  if (name.empty()) return "";
+  return "Basic " + base64_encode(name + ":" + variable_or("MLFLOW_TRACKING_PASSWORD", ""));
+}
+
+/// What Reader::get copies into the folder.
+std::vector<MlflowArtifact> artifacts_in(const std::string& folder) {
+  std::vector<MlflowArtifact> artifacts;
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder))
+    if (entry.is_regular_file())
+      artifacts.push_back({fs::relative(entry.path(), folder).string(), entry.path().string()});
+  std::ranges::sort(artifacts, {}, &MlflowArtifact::path);
+  return artifacts;
+}
+
+/// Returns the URL of the run's page.
+std::string export_to_mlflow(const EngineOptions& options, const std::string& selector,
+                             const ExportOptions& how) {
+  Provenance provenance = provenance_of(open_run(options, selector), command_text);
+  const std::string& id = provenance.info.id;
+  Reader reader(options);
+  MlflowRun run = mlflow_run_of(provenance, reader.metrics(id), agent_of(provenance));
+  auto warn = [&](const std::string& text) {
+    if (how.on_warning) how.on_warning(text);
+  };
+  for (const std::string& warning : run.warnings) warn(warning);
+  auto fetch_options = value_or_throw(fetch::read_fetch_options(*current_environment()));
+  MlflowClient client(how.target, mlflow_authorization(), fetch_options);
+  client.send(run, how.experiment.empty() ? provenance.info.pipeline : how.experiment);
+  const Value& result = provenance.info.result;
+  if (result.is_nil() || result.kind() == Value::Kind::null) return client.page_url();
+  auto folder = value_or_throw(make_temporary_folder());
+  reader.get(id, "", *folder);
+  if (!client.upload(artifacts_in(*folder)))
+    warn(
+        fmt::format("the artifacts were not uploaded: the server keeps those of this run at `{}` "
+                    "and does not take them itself. Start it with --serve-artifacts and "
+                    "--artifacts-destination, and create the experiment with that server",
+                    display_url(client.artifact_uri())));
+  return client.page_url();
+}
+
+void check_kind_of_target(const ExportOptions& how) {
+  if (how.target.empty()) throw Failed(user_error("the path of the export is empty"));
+  bool is_url = is_remote_url(how.target), is_web = is_url && !is_s3_url(how.target);
+  if (how.format == ExportFormat::mlflow && !is_web)
+    throw Failed(
+        user_error(fmt::format("`{}` is not the URL of an MLflow tracking server: give one such as "
+                               "http://localhost:5000",
+                               display_url(how.target))));
+  if (is_url &&
+      !(is_web && (how.format == ExportFormat::openlineage || how.format == ExportFormat::mlflow)))
+    throw Failed(
+        user_error(fmt::format("`{}` is a URL: only the formats openlineage and mlflow go "
+                               "to one, by http:// or https://",
+                               display_url(how.target))));
+}
+
 }  // namespace
 
 std::vector<std::string> export_run(const EngineOptions& options, const std::string& selector,
                                     const ExportOptions& how) {
-  if (how.target.empty()) throw Failed(user_error("the path of the export is empty"));
+  check_kind_of_target(how);
+  if (how.format == ExportFormat::mlflow) return {export_to_mlflow(options, selector, how)};
+  if (how.format == ExportFormat::tensorboard)
+    return Reader(options).write_tensorboard(how.target, selector);
   bool is_url = is_remote_url(how.target);
-  if (is_url && (how.format != ExportFormat::openlineage || is_s3_url(how.target)))
-    throw Failed(user_error(fmt::format(
-        "`{}` is a URL: only the format openlineage goes to one, by http:// or https://",
-        display_url(how.target))));
   if (!is_url) check_free(how.target, how.overwrites);
   if (how.format == ExportFormat::ro_crate) check_crate_folder(how.target);
   Provenance provenance = provenance_of(open_run(options, selector), command_text);
@@ -189,6 +253,9 @@ std::vector<std::string> export_run(const EngineOptions& options, const std::str
     case ExportFormat::wfformat:
       write_user_file(how.target, wfformat_of(provenance));
       break;
+    case ExportFormat::mlflow:
+    case ExportFormat::tensorboard:
+      break;  // returned above
   }
   return {is_url ? display_url(how.target) : how.target};
 }

@@ -36,13 +36,6 @@ const char* stream_of(const LogLine& line) {
   return line.stream == 0 ? "log" : line.stream == 1 ? "stdout" : "stderr";
 }
 
-std::string line_json(const LogLine& line) {
-  return fmt::format(
-      R"({{"task":{},"tag":{},"attempt":{},"rank":{},"stream":"{}","at":{},"text":{}}})",
-      page_text(line.task), text_or_null_json(line.tag), line.attempt, line.rank, stream_of(line),
-      page_text(format_time(line.at_ms)), page_text(line.text));
-}
-
 /// JSON has no NaN and no infinity.
 std::string number_json(double number) {
   return std::isfinite(number) ? fmt::format("{}", number) : "null";
@@ -113,9 +106,17 @@ std::string page_task(const RunInfo& run, const TaskInfo& task, const std::strin
                      task.fraction < 0 ? "null" : number_json(task.fraction), page_text(why));
 }
 
+std::string page_log_line(const LogLine& line) {
+  return fmt::format(
+      R"({{"task":{},"tag":{},"attempt":{},"rank":{},"stream":"{}","at":{},"text":{}}})",
+      page_text(line.task), text_or_null_json(line.tag), line.attempt, line.rank, stream_of(line),
+      page_text(format_time(line.at_ms)), page_text(line.text));
+}
+
 std::string page_logs(const LogTail& tail) {
   std::string list;
-  for (const auto& [at, line] : tail.lines()) list += (list.empty() ? "" : ",") + line_json(line);
+  for (const auto& [at, line] : tail.lines())
+    list += (list.empty() ? "" : ",") + page_log_line(line);
   return fmt::format(R"({{"total":{},"matching":{},"lines":[{}]}})", tail.total(), tail.matching(),
                      list);
 }

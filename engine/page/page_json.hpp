@@ -33,6 +33,8 @@ std::string page_task(const RunInfo& run, const TaskInfo& task, const std::strin
 
 /// Whether the text contains the wanted one, in any case of ASCII.
 bool page_contains(std::string_view text, std::string_view wanted);
+/// A line of a log as one object.
+std::string page_log_line(const LogLine& line);
 /// {"total":…,"matching":…,"lines":[…]}
 std::string page_logs(const LogTail& tail);
 

@@ -389,6 +389,17 @@ std::string explain_task(const Store& store, const Blobs& blobs, const LoadedRun
          explain_units(explainer, run, executed(run, core::instances_of(run, unit)), options);
 }
 
+std::vector<std::string> explain_tasks(const Store& store, const Blobs& blobs,
+                                       const LoadedRun& loaded,
+                                       const std::vector<core::UnitId>& units,
+                                       InputResolver& resolver) {
+  RunExplainer explainer(store, blobs, loaded, resolver);
+  std::vector<std::string> texts;
+  texts.reserve(units.size());
+  for (core::UnitId unit : units) texts.push_back(explainer.explain(unit).text);
+  return texts;
+}
+
 std::string explain_run(const Store& store, const Blobs& blobs, const LoadedRun& loaded,
                         InputResolver& resolver, const ExplainOptions& options) {
   const core::Run& run = *loaded.run;

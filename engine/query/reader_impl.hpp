@@ -19,6 +19,11 @@ std::string explain_run(const Store& store, const Blobs& blobs, const LoadedRun&
                         InputResolver& resolver, const ExplainOptions& options);
 std::string explain_task(const Store& store, const Blobs& blobs, const LoadedRun& loaded,
                          core::UnitId unit, InputResolver& resolver, const ExplainOptions& options);
+/// explain_task() for several tasks, none of them with instances. Reads earlier runs once.
+std::vector<std::string> explain_tasks(const Store& store, const Blobs& blobs,
+                                       const LoadedRun& loaded,
+                                       const std::vector<core::UnitId>& units,
+                                       InputResolver& resolver);
 /// What differs between two runs, task by task.
 std::string diff_runs(const Blobs& blobs, const LoadedRun& before, const LoadedRun& now,
                       InputResolver& resolver, const ExplainOptions& options);

@@ -5,7 +5,6 @@
 #include <memory>
 #include <utility>
 
-#include "engine/runs/input_resolver.hpp"
 #include "engine/runs/run_rows.hpp"
 #include "engine/store/store.hpp"
 #include "engine/value/utf8.hpp"
@@ -37,6 +36,12 @@ std::string result_preview(InputResolver& resolver, const core::Run& run, core::
 
 }  // namespace
 
+TaskValues task_values_of(InputResolver& resolver, const core::Run& run, core::UnitId unit,
+                          size_t bytes_max) {
+  return {arguments_preview(resolver, run, unit, bytes_max),
+          result_preview(resolver, run, unit, bytes_max)};
+}
+
 Result<TaskValues> task_values(const std::string& state_dir, const std::string& run,
                                const std::string& task, size_t bytes_max) {
   StoreOptions options;
@@ -53,8 +58,7 @@ Result<TaskValues> task_values(const std::string& state_dir, const std::string& 
   auto unit = find_unit(*loaded->run, task);
   if (!unit.ok()) return unit.error();
   InputResolver resolver([&](const Digest& digest) { return blobs.get(digest); });
-  return TaskValues{arguments_preview(resolver, *loaded->run, *unit, bytes_max),
-                    result_preview(resolver, *loaded->run, *unit, bytes_max)};
+  return task_values_of(resolver, *loaded->run, *unit, bytes_max);
 }
 
 }  // namespace flow

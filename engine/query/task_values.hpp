@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <string>
 
+#include "engine/runs/input_resolver.hpp"
 #include "flow/result.hpp"
 
 namespace flow {
@@ -12,6 +13,8 @@ struct TaskValues {
   std::string arguments, result;
 };
 
+TaskValues task_values_of(InputResolver& resolver, const core::Run& run, core::UnitId unit,
+                          size_t bytes_max);
 /// Opens the state for reading. `run` and `task` as of Reader::why(). Error (user) if one is
 /// unknown.
 Result<TaskValues> task_values(const std::string& state_dir, const std::string& run,

@@ -35,6 +35,8 @@ RUN_BY = {
     "#include <flow/flow.hpp>": "embed/embed.sh",
     "find_package(flow REQUIRED)": "embed/embed.sh",
     "from safetensors.torch import load_file": "interop/safetensors_test.py",
+    "flow report last -o run.html": "test_the_reports_of_the_reference",
+    "flow export last --format mlflow -o http://localhost:5000 --experiment digits": "interop/mlflow_server.py",
     "pipeline.lua:30: the kernel `saxpy` can't be compiled for sm_90:": "kernels/jit/script_test.cc",
 }
 
@@ -163,6 +165,14 @@ class Documents(cluster_place.ClusterPlace):
         wanted = block("docs/reference-cli.md", "succeeded: 4 tasks")
         done = self.sh("flow run pipeline.lua")
         self.assertEqual(shape((done.out + done.err).splitlines()[-1]), shape(wanted.strip()))
+
+    def test_the_reports_of_the_reference(self):
+        self.write("pipeline.lua", first_script("docs/guide.md"))
+        self.sh("flow run pipeline.lua --name nightly")
+        self.sh("flow run pipeline.lua --param n=7")
+        written = self.transcript(block("docs/reference-cli.md", "flow report last"))
+        self.assertEqual(written, ["run.html\n", "compared.html\n"])
+        self.assertLess(os.path.getsize(self.path("run.html")), os.path.getsize(self.path("compared.html")))
 
     def test_several_machines(self):
         """The host names, ports and files of the documents become those of this machine."""

@@ -6,36 +6,13 @@ tests/interop/exchange.py reads the same with the programs of others.
 usage: exports.py --flow BIN [TEST...]
 """
 import hashlib
-import http.server
 import json
 import os
 import sys
-import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "state"))
 from place import HOLD, Place, main  # noqa: E402
-
-# Shell tasks, a map over files, and a task that only waits.
-SCRIPT = r"""
-local flow = require "flow"
-local split = flow.shell("split", { args = { "text" }, outputs = { parts = "part.*" }, env = { LC_ALL = "C" },
-  command = [[split -l 1 {text} part.]] })
-local count = flow.task("count", function(ctx, path)
-  local file = io.open(path)
-  local text = file:read("a")
-  file:close()
-  if text:find("bad") then error("a bad line") end
-  return #text
-end)
-local join = flow.shell("join", { args = { "parts" }, outputs = { all = "all.txt" }, command = [[cat {parts} > {outputs.all}]] })
-local note = flow.shell("note", { cache = true, command = [[echo done]] })
-return flow.pipeline("words", { text = flow.param.path { help = "a text" }, times = flow.param.int { default = 2 } }, function(p)
-  local parts = split(p.text).parts
-  local all = join(parts)
-  note {}:after(all)
-  return { counts = flow.map(count, parts), all = all.all, times = p.times }
-end)
-"""
+from words import PIPELINE, EventRecorder  # noqa: E402
 
 # A file that is passed on, a map over a map, a branch, and a dynamic task that passes its input to its calls.
 GRAPH = r"""
@@ -76,22 +53,10 @@ WORKFLOW = {
                 {"id": "late", "runtimeInSeconds": 0.5}]}}}
 
 
-class Recorder(http.server.BaseHTTPRequestHandler):
-    def do_POST(self):
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.seen.append((self.path, self.headers.get("Authorization"), json.loads(body)))
-        self.send_response(self.server.answers.pop(0) if self.server.answers else 201)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, *_):
-        pass
-
-
 class Exports(Place):
     def setUp(self):
         super().setUp()
-        self.write("pipeline.lua", SCRIPT)
+        self.write("pipeline.lua", PIPELINE)
         self.write("text.txt", "one\ntwo words\n")
 
     def run_words(self, code=0):
@@ -124,10 +89,10 @@ class Exports(Place):
         self.assertEqual(tasks["count[2]"]["name"], "count")
         self.assertEqual(tasks["join"]["inputFiles"], ["/split/part.aa", "/split/part.ab"])
         sizes = {file["id"]: file["sizeInBytes"] for file in workflow["workflow"]["specification"]["files"]}
-        self.assertEqual(sizes, {"/inputs/text.txt": 14, "/split/part.aa": 4, "/split/part.ab": 10, "/join/all.txt": 14})
+        self.assertEqual(sizes, {"/inputs/text.txt": 14, "/split/part.aa": 4, "/split/part.ab": 10, "/join/all.txt": 14, "/join/more": 2})
         ran = {task["id"]: task for task in workflow["workflow"]["execution"]["tasks"]}
         self.assertEqual(set(ran), set(tasks))
-        self.assertEqual(ran["join"]["command"], {"program": "cat part.aa part.ab > all.txt", "arguments": []})
+        self.assertEqual(ran["join"]["command"], {"program": "cat part.aa part.ab > all.txt; mkdir more; echo 1 > more/one.txt", "arguments": []})
         self.assertNotIn("command", ran["count[1]"])
         self.assertEqual(ran["join"]["coreCount"], 1)
         self.assertEqual(ran["join"]["machines"], ["local"])
@@ -195,16 +160,15 @@ return flow.pipeline("h", {}, function() return { hold("%s", "h"):after(first {}
     def test_wrong_lines(self):
         self.exits(2, self.flow("export", "--format", "wfformat", "-o", "x.json"), "there is no run")
         self.run_words()
-        for format in ("mlflow", "prov"):
-            self.exits(2, self.flow("export", "--format", format, "-o", "x"), "`ro-crate`, `wfformat` or `openlineage`, not `%s`" % format)
+        for format in ("prov", "ro_crate"):
+            self.exits(2, self.flow("export", "--format", format, "-o", "x"), "`ro-crate`, `wfformat`, `openlineage`, `mlflow` or `tensorboard`, not `%s`" % format)
         self.exits(2, self.flow("export", "--format", "wfformat"), "`flow export` needs -o")
         self.exits(2, self.flow("export", "-o", "x"), "`flow export` needs --format")
         self.exits(2, self.flow("import", "x.json"), "`flow import` needs -o")
         self.exits(2, self.flow("export", "--format", "openlineage"), "needs -o", "OPENLINEAGE_URL")
         self.exits(2, self.flow("export", "nobody", "--format", "wfformat", "-o", "x.json"), "nobody")
-        self.exits(2, self.flow("export", "--format", "wfformat", "-o", "http://127.0.0.1/x"), "only the format openlineage")
+        self.exits(2, self.flow("export", "--format", "wfformat", "-o", "http://127.0.0.1/x"), "only the formats openlineage and mlflow")
         self.exits(4, self.flow("export", "--format", "wfformat", "-o", "no/such/x.json"), "no/such")
-        self.assertNotIn("mlflow", self.good("export", "--help").out)
 
     # ---- RO-Crate
 
@@ -212,7 +176,7 @@ return flow.pipeline("h", {}, function() return { hold("%s", "h"):after(first {}
         self.run_words()
         self.assertEqual(self.export("ro-crate", "crate").out, "crate/ro-crate-metadata.json\n")
         self.assertEqual(self.files_below("crate"),
-                         ["inputs/text.txt", "outputs/join/all.txt", "outputs/split/part.aa", "outputs/split/part.ab",
+                         ["inputs/text.txt", "outputs/join/all.txt", "outputs/join/more/one.txt", "outputs/split/part.aa", "outputs/split/part.ab",
                           "result/result.json", "ro-crate-metadata.json", "workflow/pipeline.lua"])
         graph = {entity["@id"]: entity for entity in self.json("crate/ro-crate-metadata.json")["@graph"]}
         self.assertEqual(len(graph), len(self.json("crate/ro-crate-metadata.json")["@graph"]))
@@ -223,16 +187,16 @@ return flow.pipeline("h", {}, function() return { hold("%s", "h"):after(first {}
 
         def ids(value):
             return [each["@id"] for each in (value if isinstance(value, list) else [value])]
-        self.assertEqual(self.read("crate/workflow/pipeline.lua"), SCRIPT)
+        self.assertEqual(self.read("crate/workflow/pipeline.lua"), PIPELINE)
         self.assertEqual(ids(graph["./"]["mainEntity"]), ["workflow/pipeline.lua"])
         join = graph["#action/join"]
         self.assertEqual((ids(join["object"]), ids(join["result"])),
-                         (["outputs/split/part.aa", "outputs/split/part.ab"], ["outputs/join/all.txt"]))
+                         (["outputs/split/part.aa", "outputs/split/part.ab"], ["outputs/join/all.txt", "outputs/join/more/"]))
         self.assertEqual(ids(join["instrument"]), ["#task/join"])
         self.assertIn("count", graph["#task/count"]["description"])
         run = graph["#run/" + self.show()["run"]]
-        self.assertEqual(ids(run["object"]), ["inputs/text.txt", "#value/times"])
-        self.assertEqual(ids(run["result"]), ["outputs/join/all.txt", "result/result.json"])
+        self.assertEqual(ids(run["object"]), ["#value/names", "inputs/text.txt", "#value/times"])
+        self.assertEqual(ids(run["result"]), ["outputs/join/all.txt", "outputs/join/more/", "result/result.json"])
         self.assertEqual(graph["#value/times"]["value"], 2)
         self.assertEqual(graph["#env/split/LC_ALL"]["value"], "C")
         self.assertEqual(len([id for id in graph if id.startswith("#control/")]), 5)
@@ -294,10 +258,9 @@ return flow.pipeline("odd", {}, function() return odd({}).files end)
 
     def test_events_are_posted_to_a_server(self):
         self.run_words()
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Recorder)
-        server.seen, server.answers = [], [503]
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        url = "http://127.0.0.1:%d" % server.server_address[1]
+        server = EventRecorder()
+        self.addCleanup(server.close)
+        server.answers, url = [503], server.url
         self.assertEqual(self.export("openlineage", url).out, url + "\n")
         self.export("openlineage", "events.ndjson")
         events = [json.loads(line) for line in self.read("events.ndjson").splitlines()]
@@ -311,8 +274,6 @@ return flow.pipeline("odd", {}, function() return odd({}).files end)
         self.assertEqual({event["job"]["namespace"] for _, _, event in server.seen}, {"lab"})
         server.answers = [422]
         self.exits(4, self.flow("export", "--format", "openlineage", "-o", url), "422", url)
-        server.shutdown()
-        server.server_close()
 
     def test_a_task_that_never_ran_is_in_no_format_an_execution(self):
         self.write("skips.lua", r"""

@@ -18,31 +18,12 @@ import tempfile
 
 from packages import python_with_packages
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cli"))
+from words import PIPELINE, EventRecorder  # noqa: E402
+
 SKIP = 77
 PACKAGES = ["wfcommons", "rocrate", "roc-validator", "openlineage-python"]
 IMPORTS = "import wfcommons, rocrate, rocrate_validator, openlineage.client"
-
-PIPELINE = r"""
-local flow = require "flow"
-local split = flow.shell("split", { args = { "text" }, outputs = { parts = "part.*" }, env = { LC_ALL = "C" },
-  command = [[split -l 1 {text} part.]] })
-local count = flow.task("count", function(ctx, path)
-  local file = io.open(path)
-  local text = file:read("a")
-  file:close()
-  if text:find("bad") then error("a bad line") end
-  return #text
-end)
-local join = flow.shell("join", { args = { "parts" }, outputs = { all = "all.txt", more = "more" },
-  command = [[cat {parts} > {outputs.all}; mkdir more; echo 1 > more/one.txt]] })
-return flow.pipeline("words", {
-  text = flow.param.path { help = "a text" }, times = flow.param.int { default = 2 }, names = flow.param.list { of = "string", default = { "a" } },
-}, function(p)
-  local parts = split(p.text).parts
-  local joined = join(parts)
-  return { counts = flow.map(count, parts), all = joined.all, more = joined.more, times = p.times }
-end)
-"""
 
 
 def small_workflows():
@@ -221,8 +202,6 @@ def test_ro_crate(flow, folder):
 # ---- OpenLineage
 
 def test_openlineage(flow, folder):
-    import http.server
-    import threading
     from openlineage.client import OpenLineageClient, event_v2
     from openlineage.client.generated import error_message_run, parent_run, source_code_job, dataset_version_dataset, job_type_job
     from openlineage.client.transport.http import HttpConfig, HttpTransport
@@ -253,21 +232,8 @@ def test_openlineage(flow, folder):
             job=event_v2.Job(namespace=fields["job"]["namespace"], name=fields["job"]["name"], facets=facets_of(fields["job"]["facets"])),
             inputs=datasets(event_v2.InputDataset, fields["inputs"]), outputs=datasets(event_v2.OutputDataset, fields["outputs"]))
 
-    seen = []
-
-    class Recorder(http.server.BaseHTTPRequestHandler):
-        def do_POST(self):
-            seen.append((self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
-            self.send_response(201)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, *_):
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Recorder)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    url = "http://127.0.0.1:%d" % server.server_address[1]
+    server = EventRecorder()
+    url, seen = server.url, server.seen
     client = OpenLineageClient(transport=HttpTransport(HttpConfig(url=url)))
     place = Place(flow, folder)
     place.write("pipeline.lua", PIPELINE)
@@ -277,15 +243,15 @@ def test_openlineage(flow, folder):
         del seen[:]
         place.flow("export", "--format", "openlineage", "-o", url)
         posted = list(seen)
-        assert len(posted) >= 8 and {path for path, _ in posted} == {"/api/v1/lineage"}, posted
-        posted_types = [event["eventType"] for _, event in posted]
+        assert len(posted) >= 8 and {path for path, _, _ in posted} == {"/api/v1/lineage"}, posted
+        posted_types = [event["eventType"] for _, _, event in posted]
         assert posted_types[0] == "START" and posted_types[-1] == ("FAIL" if code else "COMPLETE"), posted_types
         assert posted_types.count("START") == len(posted) / 2, posted_types
         # The library builds its own event from each of ours, and sends the same core.
         del seen[:]
-        for _, event in posted:
+        for _, _, event in posted:
             client.emit(event_of(event))
-        for (_, ours), (path, theirs) in zip(posted, seen):
+        for (_, _, ours), (path, _, theirs) in zip(posted, seen):
             assert path == "/api/v1/lineage"
             for name in ("eventType", "eventTime", "producer"):
                 assert ours[name] == theirs[name], (name, ours, theirs)
@@ -295,8 +261,7 @@ def test_openlineage(flow, folder):
                 for each, their in zip(ours[side], theirs[side]):
                     assert each["facets"]["version"]["datasetVersion"] == their["facets"]["version"]["datasetVersion"]
         assert len(seen) == len(posted)
-    server.shutdown()
-    server.server_close()
+    server.close()
     print("events of a run that succeeded and of one that failed are read by the library")
 
 

@@ -42,6 +42,7 @@ ENGINE = [
     ("engine/head", ["fmt/"]),
     ("engine/client", ["fmt/"]),
     ("engine/page", ["fmt/"]),
+    ("engine/report", ["fmt/", "zlib.h"]),
     ("engine/api", ["fmt/"]),
 ]
 # Folders that implement the engine's ports may include these too.

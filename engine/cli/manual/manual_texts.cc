@@ -92,6 +92,14 @@ std::vector<VerbText> texts_of_views() {
        {{"flow ui", "Show the runs in a browser"},
         {"flow ui --listen 127.0.0.1:8080", "The same at a fixed port"}},
        {"show", "ls", "why"}},
+      {"report",
+       "Writes runs as one HTML file, which can be mailed: the views of `flow ui` as they are now, "
+       "what each task used, files and code with their digests, and where it ran; with several "
+       "runs also their parameters, metrics and durations side by side. The file loads nothing "
+       "from any host. `-o -` prints it.",
+       {{"flow report last -o run.html", "Write a report of the last run"},
+        {"flow report 20261128-101500-ab3cd4e last -o compared.html", "Compare two runs"}},
+       {"ui", "export", "compare"}},
       {"services",
        "Prints what is served: for each service of an active run its version, URL, ready replicas, "
        "share of the traffic, requests per second, and the median and the 99th percentile of their "
@@ -144,8 +152,11 @@ std::vector<VerbText> texts_of_views() {
        "begin "
        "and the end of the run and of each task, or posts these events to a URL. It works while "
        "the "
-       "run is executed.",
+       "run is executed. `mlflow` makes a run of an MLflow tracking server, with parameters, "
+       "metrics, tags and the files of the result as artifacts, or updates the one that an earlier "
+       "export made; `tensorboard` writes the metrics as event files.",
        {{"flow export last --format ro-crate -o crate", "Archive the last run"},
+        {"flow export last --format mlflow -o http://localhost:5000", "Make a run of MLflow"},
         {"flow export last --format openlineage -o http://localhost:5000", "Post its events"}},
        {"import", "get", "show"}},
       {"import",
@@ -265,6 +276,9 @@ const TermTexts& variable_texts() {
        "whose URL has none (default: api/v1/lineage)."},
       {"OPENLINEAGE_API_KEY, OPENLINEAGE_NAMESPACE",
        "The key that this server wants, and the namespace of jobs (default: flow)."},
+      {"MLFLOW_TRACKING_URI", "Of `flow export --format mlflow`: the server without `-o`."},
+      {"MLFLOW_TRACKING_USERNAME, MLFLOW_TRACKING_PASSWORD, MLFLOW_TRACKING_TOKEN",
+       "The name and the password, or the bearer token, that this server wants."},
       {"FLOW_LINGER",
        "Of a run or of a task's `env`: how long flow waits for processes that a command left "
        "running (default: 5s)."},

@@ -10,7 +10,9 @@ const std::vector<std::pair<std::string, ExportFormat>>& formats() {
   static const std::vector<std::pair<std::string, ExportFormat>> all = {
       {"ro-crate", ExportFormat::ro_crate},
       {"wfformat", ExportFormat::wfformat},
-      {"openlineage", ExportFormat::openlineage}};
+      {"openlineage", ExportFormat::openlineage},
+      {"mlflow", ExportFormat::mlflow},
+      {"tensorboard", ExportFormat::tensorboard}};
   return all;
 }
 
@@ -21,26 +23,43 @@ std::vector<std::string> format_names() {
 }
 
 struct ExportArguments {
-  std::string run, format, out;
+  std::string run, format, out, experiment;
   bool force = false;
 };
 
+/// The variable of the environment that names the server, without -o; null if there is none.
+const char* variable_of_server(ExportFormat format) {
+  if (format == ExportFormat::openlineage) return "OPENLINEAGE_URL";
+  return format == ExportFormat::mlflow ? "MLFLOW_TRACKING_URI" : nullptr;
+}
+
+/// Of -o, or of the environment.
+std::string target_of(const ExportArguments& arguments, ExportFormat format) {
+  if (!arguments.out.empty()) return arguments.out;
+  const char* variable = variable_of_server(format);
+  const char* url = variable == nullptr ? nullptr : std::getenv(variable);
+  if (url != nullptr && *url != '\0') return url;
+  if (variable == nullptr) fail("`flow export` needs -o: give the path to write.");
+  fail(std::string("`flow export` needs -o: give ") +
+       (format == ExportFormat::openlineage ? "a file for the events, or the URL of a server"
+                                            : "the URL of an MLflow tracking server") +
+       "; else " + variable + " may name it.");
+}
+
 int run_export(const VerbContext& context, const ExportArguments& arguments) {
   if (arguments.format.empty())
-    fail("`flow export` needs --format: give `ro-crate`, `wfformat` or `openlineage`.");
+    fail(
+        "`flow export` needs --format: give `ro-crate`, `wfformat`, `openlineage`, `mlflow` or "
+        "`tensorboard`.");
   ExportOptions options;
   for (const auto& [name, format] : formats())
     if (name == arguments.format) options.format = format;
-  options.target = arguments.out;
-  const char* url = std::getenv("OPENLINEAGE_URL");
-  bool has_url = options.format == ExportFormat::openlineage && url != nullptr && *url != '\0';
-  if (options.target.empty() && has_url) options.target = url;
-  if (options.target.empty())
-    fail(options.format == ExportFormat::openlineage
-             ? "`flow export` needs -o: give a file for the events, or the URL of a server; else "
-               "OPENLINEAGE_URL may name it."
-             : "`flow export` needs -o: give the path to write.");
+  if (!arguments.experiment.empty() && options.format != ExportFormat::mlflow)
+    fail("--experiment is of `--format mlflow` only: leave it out.");
+  options.target = target_of(arguments, options.format);
   options.overwrites = arguments.force;
+  options.experiment = arguments.experiment;
+  options.on_warning = print_warning;
   for (const std::string& path : export_run(context.engine(), arguments.run, options))
     print_line(context.json ? "{\"path\":" + json_text(path) + "}" : path);
   return kDone;
@@ -86,13 +105,18 @@ void add_export(CLI::App& app, VerbContext& context) {
   CLI::App* verb =
       add_verb(app, context, "export", "write a run and its provenance in another format");
   add_run_argument(verb, arguments->run);
-  verb->add_option("--format", arguments->format, "ro-crate, wfformat or openlineage")
+  verb->add_option("--format", arguments->format,
+                   "ro-crate, wfformat, openlineage, mlflow or tensorboard")
       ->type_name("NAME")
       ->check(one_of("--format", format_names()));
   verb->add_option("-o,--out", arguments->out,
-                   "file to write; of ro-crate a folder; of openlineage also an http:// or "
-                   "https:// URL, by default $OPENLINEAGE_URL")
+                   "file to write; of ro-crate and tensorboard a folder; of openlineage also an "
+                   "http:// or https:// URL, by default $OPENLINEAGE_URL; of mlflow always, by "
+                   "default $MLFLOW_TRACKING_URI")
       ->type_name("PATH");
+  verb->add_option("--experiment", arguments->experiment,
+                   "of mlflow: the experiment (default: the name of the pipeline)")
+      ->type_name("NAME");
   verb->add_flag("--force", arguments->force, "replace files that exist");
   verb->callback([&context, arguments] {
     context.action = [&context, arguments] { return run_export(context, *arguments); };

@@ -1,10 +1,11 @@
-// flow ui, flow export, flow import. See engine/cli/verbs/verbs.hpp.
+// flow ui, flow report, flow export, flow import. See engine/cli/verbs/verbs.hpp.
 #pragma once
 #include "engine/cli/display/common.hpp"
 
 namespace flow::cli {
 
 void add_ui(CLI::App& app, VerbContext& context);
+void add_report(CLI::App& app, VerbContext& context);
 void add_export(CLI::App& app, VerbContext& context);
 void add_import(CLI::App& app, VerbContext& context);
 

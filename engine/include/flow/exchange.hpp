@@ -1,6 +1,7 @@
 // Runs in the formats of other programs, and pipelines made from files of other programs.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -12,17 +13,23 @@ enum class ExportFormat : uint8_t {
   ro_crate,     ///< a folder: Workflow Run RO-Crate, profile Provenance Run Crate 0.5
   wfformat,     ///< a JSON file: WfFormat 1.5 (wfcommons.org)
   openlineage,  ///< a file with one event per line, or events posted to an `http(s)://` URL
+  mlflow,       ///< a run of an MLflow tracking server at an `http(s)://` URL
+  tensorboard,  ///< a folder with event files, as of Reader::write_tensorboard
 };
 
 struct ExportOptions {
   ExportFormat format = ExportFormat::wfformat;
-  std::string target{};     ///< file or folder to write; for openlineage also a URL
-  bool overwrites = false;  ///< replaces files that exist
+  std::string target{};  ///< file or folder to write; of openlineage also a URL, of mlflow always
+  bool overwrites = false;   ///< replaces files that exist
+  std::string experiment{};  ///< of mlflow; "": the name of the pipeline
+  /// What was cut or left out, in words. On the caller's thread.
+  std::function<void(const std::string&)> on_warning{};
 };
 
 /// Writes the run that `selector` selects, as Reader::show, and returns the paths written, or the
-/// URL. Reads the state of `options` next to its writer. Throws Failed: user for an unknown run, a
-/// run without tasks, or a target that exists; environment if it cannot be written or posted.
+/// URL, of mlflow that of the run's page. Reads the state of `options` next to its writer. Throws
+/// Failed: user for an unknown run, a run without tasks, or a target that exists; environment if it
+/// cannot be written or posted.
 std::vector<std::string> export_run(const EngineOptions& options, const std::string& selector,
                                     const ExportOptions& how);
 

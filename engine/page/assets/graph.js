@@ -110,6 +110,7 @@ export function taskGraph(choose) {
 
   /** `nodes`: of the plan. `groups`: counts by the name of a task. */
   function draw(nodes, groups) {
+    if (groups.size === 0) return show(element, h("p", { class: "quiet" }, "The run has no tasks."));
     if (groups.size > GROUPS_MAX) {
       return show(element, h("p", { class: "quiet" }, `The graph has ${count(groups.size)} tasks, and at most ${GROUPS_MAX} are drawn. `, h("code", {}, "flow graph RUN --format svg"), " draws all."));
     }

@@ -1,0 +1,74 @@
+// What the views ask for, answered from the data in the file. In place of the page's api.js.
+
+const LINES_MAX = 2000;
+
+export class RequestError extends Error {
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
+}
+
+let report = null;
+
+/** Unpacks the data of the report: {"made", "version", "user", "host", "system", "runs"}. */
+export async function openReport() {
+  const packed = Uint8Array.from(atob(document.getElementById("data").textContent), (each) => each.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
+  report = JSON.parse(await new Response(stream).text());
+  return report;
+}
+
+export function runOf(id) {
+  const run = report.runs.find((each) => each.row.run === id);
+  if (!run) throw new RequestError(404, `This report has no run ${id}.`);
+  return run;
+}
+
+/** An object has a field `__proto__`, too, which is no task. */
+export const detailsOf = (run, task) => (Object.hasOwn(run.details, task) ? run.details[task] : null);
+
+function taskAnswer(run, name) {
+  const task = run.row.tasks.find((each) => each.name === name);
+  if (!task) throw new RequestError(404, `The run ${run.row.run} has no task ${name}.`);
+  const details = detailsOf(run, name);
+  const why = details ? details.why : `This report explains ${Object.keys(run.details).length} of ${run.row.tasks.length} tasks. flow why RUN TASK explains the others.`;
+  return { run: run.row.run, status: run.row.status, task, fraction: null, why };
+}
+
+/** `asked`: "", "TASK" or "TASK@ATTEMPT". */
+function logAnswer(logs, asked, search) {
+  const at = /^(.*)@(\d+)$/s.exec(asked);
+  const [task, attempt] = at ? [at[1], Number(at[2])] : [asked, 0];
+  const wanted = logs.lines.filter((line) => (task === "" || line.task === task) && (attempt === 0 || line.attempt === attempt));
+  const text = search.toLowerCase();
+  const matching = search === "" ? wanted : wanted.filter((line) => line.text.toLowerCase().includes(text));
+  const lines = matching.slice(-LINES_MAX);
+  if (search !== "") return { total: wanted.length, matching: matching.length, lines };
+  const counts = Object.hasOwn(logs.counts, task) ? logs.counts[task] : {};
+  const total = task === "" ? logs.total : attempt !== 0 ? counts[attempt] || 0 : Object.values(counts).reduce((sum, each) => sum + each, 0);
+  return { total, matching: total, lines };
+}
+
+export async function get(path, fields) {
+  const [, , , id, part] = path.split("/").map(decodeURIComponent);
+  const run = runOf(id);
+  const { name, task, q } = fields || {};
+  const details = task && detailsOf(run, task);
+  switch (part) {
+    case undefined: return run.row;
+    case "graph": return run.graph;
+    case "task": return taskAnswer(run, name);
+    case "values": return details ? { arguments: details.arguments, result: details.result } : { arguments: null, result: null };
+    case "logs": return logAnswer(run.logs, task || "", q || "");
+    case "metrics": return { series: run.metrics.series.filter((each) => !task || each.task === task) };
+    default: throw new RequestError(404, "A report has no such data.");
+  }
+}
+
+export const runPath = (run, part) => `/api/runs/${encodeURIComponent(run)}${part ? `/${part}` : ""}`;
+
+/** Nothing can be changed from a report. */
+export async function post() {
+  throw new RequestError(409, "A report cannot change a run.");
+}
