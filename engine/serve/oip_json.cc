@@ -102,6 +102,7 @@ Status RequestReader::read_parameters(const std::string& place, ondemand::value 
     if (*is_taken) return {};
     auto read = fields_.scalar(item, item_place);
     FLOW_TRY(read);
+    if (is_protocol_parameter(name)) return {};
     return add_parameter(kept, {.place = kind, .name = name, .value = std::move(*read)},
                          item_place);
   };

@@ -38,6 +38,10 @@ Value tensor_table(const std::vector<Parameter>& parameters, Place place) {
 
 }  // namespace
 
+bool is_protocol_parameter(std::string_view name) {
+  return name == "binary_data" || name == "binary_data_output" || name == "binary_data_size";
+}
+
 std::string parameter_place(const std::string& place, std::string_view name) {
   return fmt::format("{}{}parameters.{}", place, place.empty() ? "" : ".",
                      cut_text(to_utf8(std::string(name)), kNameShownMax));

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/serve/inference.hpp"
@@ -15,6 +16,10 @@ namespace flow {
 /// Of one request, those of its inputs and outputs included.
 constexpr size_t kParametersMax = 256;
 constexpr size_t kParameterBytesMax = 64 * 1024;  // of names and texts
+
+/// Whether the protocol uses a parameter of this name, at one place or another. It is left out at
+/// all places and over HTTP and gRPC alike, so that a script gets the same of both.
+bool is_protocol_parameter(std::string_view name);
 
 /// "parameters.temperature", "inputs[0].parameters.scale": `place` is "" or "inputs[0]".
 std::string parameter_place(const std::string& place, std::string_view name);

@@ -7,6 +7,8 @@ import http.client
 import json
 import os
 import re
+import socket
+import struct
 import sys
 import urllib.parse
 
@@ -35,6 +37,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.do_GET()
     def log_message(self, *_):
         pass
 http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
@@ -116,6 +121,32 @@ class AccessLog(Place):
         self.assertIn("predicts for %s seven 1" % TRACE, logs)
         self.assertIn("predicts for none seven 1", logs)
         self.assertRegex(logs, r"request `seven` of the trace %s failed: .*boom" % TRACE)
+
+    def leave_in_body(self, connection, method, path):
+        """Clients that leave before they have sent the whole body: in the orderly way, and by a reset."""
+        head = "%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nbegin" % (method, path)
+        for is_reset in (False, True):
+            with socket.create_connection((connection.host, connection.port), timeout=60) as client:
+                client.sendall(head.encode())
+                yield  # until the begin of the body has arrived
+                if is_reset:
+                    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    def test_a_client_that_leaves_during_its_upload_is_logged_as_such(self):
+        connection = self.serve(SCRIPT.replace("OPTIONS", "access_log = true"))
+        for _ in self.leave_in_body(connection, "POST", PATH):
+            # Its bytes have been read: the front answers requests in the order in which it sees them.
+            self.assertEqual(self.ask(connection, "GET", "/v2/health/live")[0], 200)
+        lines = [line for line in self.requests(4) if line["path"] == PATH]
+        self.assertEqual([(line["status"], line["method"]) for line in lines], [(499, "POST")] * 2)
+
+    def test_a_client_that_leaves_during_an_upload_to_a_server_is_logged_as_such(self):
+        self.write("server.py", SERVER)
+        connection = self.serve(WRAPPED.replace("server.py", self.path("server.py")))
+        for _ in self.leave_in_body(connection, "POST", "/a"):
+            self.assertEqual(self.ask(connection, "GET", "/flow/live")[0], 200)
+        lines = [line for line in self.requests(4) if line["path"] == "/a"]
+        self.assertEqual([(line["status"], line["method"]) for line in lines], [(499, "POST")] * 2)
 
     def test_the_log_is_shown_and_only_its_owner_can_read_it(self):
         connection = self.serve(SCRIPT.replace("OPTIONS", "access_log = true"))

@@ -155,7 +155,7 @@ class ServiceTensors(Place):
             tensor = {"name": "x", "datatype": "FP32", "shape": [1], "data": [1], **(of_input or {})}
             return self.post(url, json.dumps({"inputs": [tensor], "outputs": [{"name": "text", "parameters": {"top": 3}}], **parameters}).encode())[:2]
         with concurrent.futures.ThreadPoolExecutor() as pool:
-            asked = [pool.submit(ask, {"parameters": {"word": "a", "yes": True, "half": 0.5, "sequence_id": 7}}), pool.submit(ask, {}, {"parameters": {"scale": -2}})]
+            asked = [pool.submit(ask, {"parameters": {"word": "a", "yes": True, "half": 0.5, "sequence_id": 7, "binary_data": False, "binary_data_size": 3}}), pool.submit(ask, {}, {"parameters": {"scale": -2}})]
         answers = [[each.result()[0], json.loads(each.result()[1]["outputs"][0]["data"][0])] for each in asked]
         self.assertEqual(answers, [[200, [{"word": "a", "yes": True, "half": 0.5, "sequence_id": 7}, "none", {"text": {"top": 3}}]],
                                    [200, [[], {"x": {"scale": -2}}, {"text": {"top": 3}}]]])

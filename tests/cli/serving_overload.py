@@ -206,6 +206,19 @@ class ServingOverload(Place):
         self.answered_beside("heads that stop before their end", heads, before)
         self.stop()
 
+    def test_uploads_take_no_place_in_the_queue_before_their_end(self):
+        self.serve('queue = 1, timeout = "60s"', call_ms=0)
+        head = b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (PATH.encode(), len(BODY))
+        uploads = [self.connect() for _ in range(20)]
+        for client in uploads:
+            client.settimeout(60)
+            client.sendall(head + BODY[:-1].encode())
+        self.assertEqual([self.infer() for _ in range(20)], [200] * 20)
+        for client in uploads:  # one after the other
+            client.sendall(BODY[-1:].encode())
+            self.assertTrue(client.recv(64).startswith(b"HTTP/1.1 200 "))
+        self.stop()
+
     def test_clients_that_do_not_read_do_not_take_the_memory_or_the_turn_of_others(self):
         self.serve('timeout = "60s"', call_ms=0)
         before = self.front_bytes()

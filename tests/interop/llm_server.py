@@ -181,7 +181,8 @@ class LlmDeaths(LlmPlace):
 
     def test_a_new_version_takes_over_and_streams_of_the_old_one_end(self):
         self.script(words="--name old")
-        self.good("run", ".", "--name", "prod", "--detach")
+        # The stream may take longer than the default grace of the version before, which would cut it.
+        self.good("run", ".", "--name", "prod", "--detach", "--grace", "10m")
         front = self.front("prod")
         load = Load(lambda: front.get("/v1/models").json()["data"][0]["id"])
         self.addCleanup(load.end)

@@ -650,9 +650,9 @@ TEST_CASE("a client that leaves or stops within a body ends its request at the u
     HttpPeer client = server.client();
     HttpPeer upstream = ask(client, "Content-Length: 20\r\n\r\nbegin");
     client.end_sending();
-    CHECK_THAT(client.rest(), Contains(" 400 ") && Contains("ends within its body"));
+    CHECK_THAT(client.rest(), Contains(" 499 ") && Contains("ends within its body"));
     upstream.rest();
-    CHECK(server.outcome().status == 400);
+    CHECK(server.outcome().status == 499);
   }
   {
     HttpPeer client = server.client();

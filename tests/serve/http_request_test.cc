@@ -525,6 +525,10 @@ TEST_CASE("a truncated request fails") {
   CHECK(ended(kPost + "Content-Length: 10\r\n\r\n{") == "the request ends within its body");
   CHECK(ended(chunked("3\r\nab")) == "the request ends within its body");
   CHECK(ended(kGet + "\r\n").empty());
+  HttpRequestReader left(kRules);
+  left.read(kPost + "Content-Length: 10\r\n\r\n{");
+  left.end();
+  CHECK(left.error().status == 499);
 }
 
 TEST_CASE("an error of a HEAD request has no body, also if its head is not whole") {

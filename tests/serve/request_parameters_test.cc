@@ -53,6 +53,14 @@ TEST_CASE("the parameters that the protocol does not use are kept, with their ty
         R"({"x":{"scale":2}}{"y":{"top":3}})");
 }
 
+TEST_CASE("the parameters of the protocol are left out wherever they stand") {
+  InferRequest request =
+      request_of_json(R"({"binary_data":true,"binary_data_output":true,"scale":1})",
+                      R"("outputs":[{"name":"y","parameters":{"binary_data_size":4,"top":3}}],)"
+                      R"("parameters":{"binary_data":true,"binary_data_size":16,"left":1})");
+  CHECK(tables_text(request.parameters) == R"({"left":1}{"x":{"scale":1}}{"y":{"top":3}})");
+}
+
 TEST_CASE("a request without parameters has no tables of them") {
   InferRequest request = request_of_json(R"({"a":null})", R"("parameters":{})");
   CHECK(request.parameters.empty());

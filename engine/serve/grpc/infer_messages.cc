@@ -218,6 +218,7 @@ Status add_parameters(const Field& field, const std::string& place, Parameter::P
     if (!is_utf8(each.key())) return user_error(at + ": its name is not UTF-8");
     auto value = parameter_value(each.value(), at);
     FLOW_TRY(value);
+    if (is_protocol_parameter(each.key())) continue;
     FLOW_TRY(add_parameter(request.parameters, {kind, name, each.key(), std::move(*value)}, at));
   }
   return {};

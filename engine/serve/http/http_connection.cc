@@ -600,6 +600,7 @@ void HttpConnection::close() {
   auto kept = shared_from_this();  // the table may have the last reference
   is_closed_ = true;
   stop_upload();
+  if (entry_.phase == Phase::body) record(reader_.known());  // the client left while it sent it
   end_record(true);
   abandon();
   if (tls_ && !is_aborted_ && tls_->is_open() && outgoing_.is_empty()) {

@@ -235,7 +235,8 @@ class HttpRequestReader::Impl {
   }
 
   void end() {
-    if (state_ == State::body) fail({400, "the request ends within its body"});
+    constexpr int kClientLeft = 499;
+    if (state_ == State::body) fail({kClientLeft, "the request ends within its body"});
     if (state_ == State::head && has_begun()) fail({400, "the request ends within its head"});
   }
 

@@ -243,6 +243,18 @@ TEST_CASE("a tensor without elements needs no contents") {
   }
 }
 
+TEST_CASE("the parameters that HTTP uses itself are left out, as they are there") {
+  auto request = request_of("FP32");
+  for (const char* name : {"binary_data", "binary_data_output", "binary_data_size", "scale"}) {
+    (*request.add_parameters()).set_key(name);
+    request.mutable_parameters()->rbegin()->mutable_value()->set_int64_param(1);
+  }
+  auto taken = take_infer_request(request);
+  REQUIRE(taken.ok());
+  REQUIRE(taken->parameters.size() == 1);
+  CHECK(taken->parameters[0].name == "scale");
+}
+
 TEST_CASE("bytes that are no message are a fault") {
   grpc::Slice slice(std::string("\xff\xff\xff"));
   grpc::ByteBuffer bytes(&slice, 1);
