@@ -88,6 +88,8 @@ void Engine::wait_for_clients() { impl_->wait_for_clients(); }
 
 std::string Engine::address() const { return impl_->address(); }
 
+std::string Engine::metrics_address() const { return impl_->metrics_address(); }
+
 std::vector<NodeInfo> Engine::nodes() const { return impl_->nodes(); }
 
 bool Engine::is_writer() const { return impl_->is_writer(); }

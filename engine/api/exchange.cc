@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <map>
 
+#include "engine/base/clock.hpp"
 #include "engine/base/files.hpp"
 #include "engine/base/remote_url.hpp"
 #include "engine/base/temporary_folder.hpp"
@@ -20,6 +21,7 @@
 #include "engine/exports/mlflow_client.hpp"
 #include "engine/exports/open_lineage.hpp"
 #include "engine/exports/ro_crate.hpp"
+#include "engine/exports/trace_file.hpp"
 #include "engine/exports/wfformat_pipeline.hpp"
 #include "engine/exports/wfformat_reader.hpp"
 #include "engine/exports/wfformat_writer.hpp"
@@ -233,6 +235,16 @@ void check_kind_of_target(const ExportOptions& how) {
 }
 
 }  // namespace
+
+std::string write_trace(const EngineOptions& options, const std::string& selector,
+                        const std::string& file, bool overwrites) {
+  if (file.empty()) throw Failed(user_error("the path of the timeline is empty"));
+  check_free(file, overwrites);
+  auto no_text = [](const TaskDef&, const Value&) { return std::string(); };
+  write_user_file(file,
+                  trace_file_of(provenance_of(open_run(options, selector), no_text), now_ms()));
+  return file;
+}
 
 std::vector<std::string> export_run(const EngineOptions& options, const std::string& selector,
                                     const ExportOptions& how) {

@@ -11,6 +11,7 @@
 #include <filesystem>
 
 #include "engine/api/cluster_transport.hpp"
+#include "engine/api/monitoring.hpp"
 #include "engine/base/clock.hpp"
 #include "engine/client/request_marks.hpp"
 #include "engine/cluster/session/session_options.hpp"
@@ -61,6 +62,9 @@ Result<std::unique_ptr<LocalEngine>> LocalEngine::open(const EngineOptions& opti
   auto grow_after = grow_after_ms();
   FLOW_TRY(grow_after);
   loop_options.grow_after_ms = *grow_after;
+  if (!options.metrics.listen.empty()) loop_options.gpu_samples = std::make_shared<GpuSamples>();
+  loop_options.span_exporter = engine->span_exporter_ = open_span_exporter(
+      engine->unsaid_warning_, [&to = *engine](const std::string& why) { to.warn_all(why); });
   loop_options.builder = std::make_shared<Builder>(loop_options.executor);
   loop_options.builder->prefork();  // in parallel with opening the state
   auto store = open_store(dir);
@@ -78,6 +82,9 @@ Result<std::unique_ptr<LocalEngine>> LocalEngine::open(const EngineOptions& opti
         [&to = *engine->server_](std::shared_ptr<cluster::SessionChannel> channel) {
           to.accept(std::make_shared<SessionConnection>(std::move(channel)));
         });
+  auto metrics = open_metrics(options.metrics, *engine->engine_loop_);
+  FLOW_TRY(metrics);
+  engine->metrics_ = std::move(*metrics);
   return engine;
 }
 
@@ -257,6 +264,8 @@ constexpr std::chrono::milliseconds kRankEndsWithin{2'000};
 }  // namespace
 
 LocalEngine::~LocalEngine() {
+  metrics_.reset();
+  if (span_exporter_) span_exporter_->set_on_drop(print_lost_spans);  // no run tells it any more
   if (engine_loop_) engine_loop_->await_rank_ends(kRankEndsWithin);
   if (cluster_) cluster_->serve_clients(nullptr);
   server_.reset();
@@ -334,6 +343,8 @@ std::shared_ptr<detail::RunHandle> LocalEngine::watch(const RunId& id) {
   std::lock_guard lock(watched_mutex_);
   std::erase_if(watched_, [](const auto& watched) { return watched.expired(); });
   watched_.push_back(state);
+  std::string warning = std::exchange(unsaid_warning_, "");
+  if (!warning.empty()) state->report("warning", warning);
   return state;
 }
 

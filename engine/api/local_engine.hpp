@@ -19,6 +19,7 @@
 #include "engine/runs/run_handle.hpp"
 #include "engine/store/lock.hpp"
 #include "engine/submission/prepare.hpp"
+#include "engine/telemetry/metrics_server.hpp"
 
 namespace flow {
 
@@ -58,6 +59,7 @@ class LocalEngine final : public EngineService, private RunEngine {
                                const std::string& directory) override;
   std::string address() const override { return address_; }
   std::vector<NodeInfo> nodes() const override;
+  std::string metrics_address() const override { return metrics_ ? metrics_->address() : ""; }
   bool is_writer() const override { return true; }
   std::string stopped_by() const override {
     auto error = engine_loop_->stopped_by();
@@ -127,6 +129,7 @@ class LocalEngine final : public EngineService, private RunEngine {
   PlanInfo preview(const Prepared& prepared, bool fresh, const RunRecord* resumed);
 
   EngineOptions options_;
+  std::shared_ptr<SpanExporter> span_exporter_;  // null: no spans are made
   std::mutex postponed_mutex_;
   std::vector<RunId> postponed_;  // left runs that wait for `options_.resume_except`
   std::unique_ptr<StateLock> lock_;
@@ -138,10 +141,12 @@ class LocalEngine final : public EngineService, private RunEngine {
   std::unique_ptr<LocalWorkers> workers_;
   NestedRuns nested_;
   std::mutex watched_mutex_;
+  std::string unsaid_warning_;  // for the next run that is watched
   std::vector<std::weak_ptr<detail::RunHandle>>
       watched_;  // expired entries are removed when one is added
   std::unique_ptr<SlurmHead> slurm_;
   std::unique_ptr<Server> server_;
+  std::unique_ptr<MetricsServer> metrics_;  // last: it reads the others
 };
 
 }  // namespace flow

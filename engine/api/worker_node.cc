@@ -21,6 +21,8 @@
 #include "engine/runs/run_info.hpp"
 #include "engine/store/lock.hpp"
 #include "engine/submission/prepare.hpp"
+#include "engine/telemetry/metrics_server.hpp"
+#include "engine/telemetry/process_metrics.hpp"
 #include "engine/worker/gpu_discovery.hpp"
 #include "engine/worker/gpu_watch.hpp"
 
@@ -107,6 +109,7 @@ struct WorkerNode::Impl {
   std::shared_ptr<FrontRelay> relay;
   std::unique_ptr<cluster::WorkerProcess> node;
   std::unique_ptr<GpuWatch> watch;
+  std::unique_ptr<MetricsServer> metrics;  // last: it reads the others
 };
 
 NodeInfo describe_worker(const WorkerNodeOptions& options) {
@@ -127,7 +130,8 @@ namespace {
 
 std::unique_ptr<GpuWatch> watch_gpus(const std::string& executor, const std::vector<Gpu>& gpus,
                                      cluster::WorkerProcess& node,
-                                     const std::function<void(std::string)>& on_note) {
+                                     const std::function<void(std::string)>& on_note,
+                                     std::shared_ptr<GpuSamples> samples) {
   auto note = [on_note](const std::string& text) {
     if (on_note) on_note(text);
   };
@@ -137,7 +141,32 @@ std::unique_ptr<GpuWatch> watch_gpus(const std::string& executor, const std::vec
     note(fmt::format("{} ({}) {}: it is not used until this worker starts again", uuid,
                      gpus[*at].name, error.fault));
   };
-  return std::make_unique<GpuWatch>(executor, gpus, on_error, note);
+  return std::make_unique<GpuWatch>(executor, gpus, on_error, note, std::move(samples));
+}
+
+std::string metrics_text(const core::WorkerInfo& worker, const cluster::WorkerProcess& node,
+                         const GpuSamples& gpus) {
+  MetricText out;
+  out.gauge("flow_worker_connected", "Whether the worker is connected to its head.");
+  out.add(uint64_t{node.is_connected() ? 1u : 0u});
+  out.gauge("flow_worker_attempts",
+            "Attempts that run here or whose end the head has not acknowledged.");
+  out.add(uint64_t{node.agent().attempts()});
+  out.gauge("flow_cpu_slots", "CPU slots of this worker.");
+  out.add(worker.cpus_milli / 1000.0);
+  out.gauge("flow_slot_memory_bytes", "Memory of this worker for attempts.");
+  out.add(static_cast<uint64_t>(worker.memory_bytes));
+  out.gauge("flow_gpus", "GPUs of this worker.");
+  out.add(uint64_t{worker.gpus.size()});
+  cluster::Traffic traffic = node.agent().traffic();
+  out.counter("flow_blob_bytes_total",
+              "Bytes of blobs that this worker received or sent since it started.");
+  out.add({{"way", "from_head"}}, traffic.from_head.bytes);
+  out.add({{"way", "from_workers"}}, traffic.from_workers.bytes);
+  out.add({{"way", "to_workers"}}, traffic.to_workers.bytes);
+  add_gpu_metrics(gpus.all(), out);
+  add_process_metrics(out);
+  return out.text();
 }
 
 }  // namespace
@@ -183,15 +212,23 @@ WorkerNode::WorkerNode(WorkerNodeOptions options) : impl_(std::make_unique<Impl>
   auto make = [worker](Worker::OnReport on_report) {
     return make_worker(worker, std::move(on_report));
   };
-  std::vector<Gpu> gpus = node.agent.worker.gpus;
+  const core::WorkerInfo info = node.agent.worker;
   log::info("worker started", {.worker = impl_->name, .detail = "head " + options.head});
   impl_->node =
       value_or_throw(cluster::WorkerProcess::start(*impl_->transport, std::move(node), make));
-  if (!gpus.empty())
-    impl_->watch = watch_gpus(worker.executor, gpus, *impl_->node, options.on_note);
+  const bool has_metrics = !options.metrics.listen.empty();
+  auto samples = has_metrics ? std::make_shared<GpuSamples>() : nullptr;
+  if (!info.gpus.empty())
+    impl_->watch = watch_gpus(worker.executor, info.gpus, *impl_->node, options.on_note, samples);
+  if (!has_metrics) return;
+  auto text = [info, samples, &running = *impl_->node] {
+    return metrics_text(info, running, *samples);
+  };
+  impl_->metrics = value_or_throw(MetricsServer::open(options.metrics, std::move(text)));
 }
 
 WorkerNode::~WorkerNode() {
+  impl_->metrics.reset();
   impl_->watch.reset();  // each before the members that it uses
   impl_->node.reset();
   log::info("worker stopped", {.worker = impl_->name});
@@ -208,5 +245,9 @@ bool WorkerNode::is_drained() const { return impl_->node->agent().attempts() == 
 int64_t WorkerNode::without_head_ms() const { return impl_->node->headless_ms(); }
 
 bool WorkerNode::is_connected() const { return impl_->node->is_connected(); }
+
+std::string WorkerNode::metrics_address() const {
+  return impl_->metrics ? impl_->metrics->address() : "";
+}
 
 }  // namespace flow

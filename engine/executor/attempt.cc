@@ -335,10 +335,13 @@ std::map<std::string, std::string> Attempt::own_environment() const {
 }
 
 std::map<std::string, std::string> Attempt::identity() const {
-  return {{kRunVariable, start_.id().run()},
-          {kTaskVariable, start_.task()},
-          {kAttemptVariable, std::to_string(start_.id().attempt())},
-          {kSlotVariable, process_environment().slot()}};
+  std::map<std::string, std::string> identity{
+      {kRunVariable, start_.id().run()},
+      {kTaskVariable, start_.task()},
+      {kAttemptVariable, std::to_string(start_.id().attempt())},
+      {kSlotVariable, process_environment().slot()}};
+  if (!start_.traceparent().empty()) identity[kTraceVariable] = start_.traceparent();
+  return identity;
 }
 
 std::string Attempt::visible_gpus() const {
@@ -356,7 +359,7 @@ bool Attempt::may_choose_gpus() const {
 
 std::string Attempt::env(const std::string& name, bool& found) {
   found = true;
-  if (name.starts_with("FLOW_")) {
+  if (name.starts_with("FLOW_") || name == kTraceVariable) {
     auto known = identity();
     if (auto variable = known.find(name); variable != known.end()) return variable->second;
   }

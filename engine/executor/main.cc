@@ -409,20 +409,41 @@ int report_gpus() {
   return write_fully(kWireDescriptor, out) ? 0 : 1;
 }
 
-int watch_gpus(const std::vector<std::string>& uuids) {
+void put_sample(const GpuSample& from, wire::GpuSample& to) {
+  to.set_index(from.index);
+  to.set_uuid(from.uuid);
+  if (from.utilization_percent) to.set_utilization_percent(*from.utilization_percent);
+  if (from.memory_used_bytes) to.set_memory_used(*from.memory_used_bytes);
+  if (from.memory_bytes) to.set_memory(*from.memory_bytes);
+  if (from.temperature_celsius) to.set_temperature_celsius(*from.temperature_celsius);
+  if (from.power_milliwatts) to.set_power_milliwatts(*from.power_milliwatts);
+}
+
+/// The arguments are UUIDs, after `--samples` if the GPUs are to be measured.
+int watch_gpus(std::vector<std::string> uuids) {
   end_with_head();
   auto send = [](const wire::FromExecutor& message) {
     std::string out;
     append_frame(out, message);
     return write_fully(kWireDescriptor, out);
   };
-  wire::FromExecutor unwatched;
-  unwatched.set_unwatched(nvml_watch(uuids, [&](const std::string& uuid, uint32_t xid) {
+  NvmlListeners listeners;
+  listeners.on_xid = [&](const std::string& uuid, uint32_t xid) {
     wire::FromExecutor message;
     message.mutable_xid()->set_uuid(uuid);
     message.mutable_xid()->set_number(xid);
     if (!send(message)) ::_exit(1);
-  }));
+  };
+  if (!uuids.empty() && uuids.front() == "--samples") {
+    uuids.erase(uuids.begin());
+    listeners.on_sample = [&](const GpuSample& sample) {
+      wire::FromExecutor message;
+      put_sample(sample, *message.mutable_gpu_sample());
+      if (!send(message)) ::_exit(1);
+    };
+  }
+  wire::FromExecutor unwatched;
+  unwatched.set_unwatched(nvml_watch(uuids, listeners));
   return send(unwatched) ? 0 : 1;
 }
 

@@ -11,6 +11,8 @@
 #include <map>
 #include <set>
 
+#include "engine/base/clock.hpp"
+
 namespace flow {
 
 namespace {
@@ -24,6 +26,9 @@ struct PciInfo {
 };
 struct NvmlMemory {
   unsigned long long total, free, used;
+};
+struct NvmlUtilization {
+  unsigned gpu, memory;  // percent
 };
 struct FabricInfo {
   unsigned version;
@@ -40,6 +45,8 @@ struct NvmlEvent {
 };
 constexpr unsigned long long kXidEvent = 8;
 constexpr unsigned kWaitMs = 5000;
+constexpr int64_t kSampleMs = 4000;  // less than a wait, so that each wait is followed by a sample
+constexpr int kGpuSensor = 0;
 constexpr unsigned kPauseS = 1;  // after a failed wait
 constexpr unsigned kFabricVersion = sizeof(FabricInfo) | 2u << 24;
 constexpr unsigned char kFabricJoined = 3;
@@ -71,6 +78,10 @@ struct NvmlFunctions {
   int (*new_events)(void**) = nullptr;
   int (*register_events)(NvmlDevice, unsigned long long, void*) = nullptr;
   int (*wait_event)(void*, NvmlEvent*, unsigned) = nullptr;
+  // not on all GPUs
+  int (*utilization)(NvmlDevice, NvmlUtilization*) = nullptr;
+  int (*temperature)(NvmlDevice, int, unsigned*) = nullptr;
+  int (*power)(NvmlDevice, unsigned*) = nullptr;
 };
 
 template <typename Call>
@@ -103,6 +114,9 @@ std::string load(void* library, NvmlFunctions& functions) {
   find(library, "nvmlEventSetCreate", functions.new_events);
   find(library, "nvmlDeviceRegisterEvents", functions.register_events);
   find(library, "nvmlEventSetWait_v2", functions.wait_event);
+  find(library, "nvmlDeviceGetUtilizationRates", functions.utilization);
+  find(library, "nvmlDeviceGetTemperature", functions.temperature);
+  find(library, "nvmlDeviceGetPowerUsage", functions.power);
   return lacks;
 }
 
@@ -152,10 +166,10 @@ class NvmlMachine {
   /// Whether the driver responds at all.
   bool has_counted() const { return has_counted_; }
 
-  using OnXid = std::function<void(const std::string& uuid, uint32_t xid)>;
-
-  /// Watches the GPUs that look() found.
-  std::string watch(const std::vector<Gpu>& gpus, const OnXid& on_xid) {
+  /// Watches the GPUs that list_gpus() found, and measures those of `uuids`.
+  std::string watch(const std::vector<Gpu>& gpus, const std::vector<std::string>& uuids,
+                    const NvmlListeners& listeners) {
+    const OnXid& on_xid = listeners.on_xid;
     void* events = nullptr;
     bool can_watch = functions_.new_events && functions_.register_events && functions_.wait_event;
     if (!can_watch) return "the NVIDIA driver is too old to report errors";
@@ -168,7 +182,13 @@ class NvmlMachine {
       if (status != kSuccess) refused = status;
     }
     if (watched.empty()) return refusal(refused);
+    std::set<uint32_t> measured = indices_of(gpus, uuids);
+    int64_t sampled_ms = -kSampleMs;
     while (true) {
+      if (listeners.on_sample && monotonic_us() / 1000 - sampled_ms >= kSampleMs) {
+        for (uint32_t index : measured) listeners.on_sample(sample_of(index));
+        sampled_ms = monotonic_us() / 1000;
+      }
       NvmlEvent event{};
       int status = functions_.wait_event(events, &event, kWaitMs);
       if (status == kSuccess && event.type == kXidEvent) report_event(gpus, event, on_xid);
@@ -179,6 +199,38 @@ class NvmlMachine {
   }
 
  private:
+  using OnXid = std::function<void(const std::string& uuid, uint32_t xid)>;
+
+  static std::set<uint32_t> indices_of(const std::vector<Gpu>& gpus,
+                                       const std::vector<std::string>& uuids) {
+    std::set<uint32_t> indices;
+    for (const Gpu& gpu : gpus)
+      if (std::find(uuids.begin(), uuids.end(), gpu.uuid) != uuids.end()) indices.insert(gpu.index);
+    return indices;
+  }
+
+  GpuSample sample_of(uint32_t index) const {
+    NvmlDevice device = devices_.at(index);
+    GpuSample sample;
+    sample.index = index;
+    char uuid[kTextMax] = "";
+    if (functions_.uuid(device, uuid, sizeof uuid) == kSuccess) sample.uuid = uuid;
+    NvmlUtilization used{};
+    if (functions_.utilization && functions_.utilization(device, &used) == kSuccess)
+      sample.utilization_percent = used.gpu;
+    NvmlMemory memory{};
+    if (functions_.memory(device, &memory) == kSuccess) {
+      sample.memory_used_bytes = static_cast<int64_t>(memory.used);
+      sample.memory_bytes = static_cast<int64_t>(memory.total);
+    }
+    unsigned number = 0;
+    if (functions_.temperature && functions_.temperature(device, kGpuSensor, &number) == kSuccess)
+      sample.temperature_celsius = static_cast<int32_t>(number);
+    if (functions_.power && functions_.power(device, &number) == kSuccess)
+      sample.power_milliwatts = number;
+    return sample;
+  }
+
   std::string refusal(int status) const {
     return fmt::format("the NVIDIA driver does not report errors: {} (status {})",
                        functions_.error_text(status), status);
@@ -357,8 +409,7 @@ MachineGpus nvml_gpus() {
   return none.why_none.empty() ? NvmlMachine(functions).list_gpus() : none;
 }
 
-std::string nvml_watch(const std::vector<std::string>& uuids,
-                       const std::function<void(const std::string& uuid, uint32_t xid)>& on_xid) {
+std::string nvml_watch(const std::vector<std::string>& uuids, const NvmlListeners& listeners) {
   MachineGpus none;
   NvmlFunctions functions;
   std::string why = open_library(functions, none);
@@ -368,9 +419,9 @@ std::string nvml_watch(const std::vector<std::string>& uuids,
   for (const std::string& uuid : uuids) {
     bool is_there = std::any_of(found.gpus.begin(), found.gpus.end(),
                                 [&](const Gpu& gpu) { return gpu.uuid == uuid; });
-    if (machine.has_counted() && !is_there) on_xid(uuid, 0);
+    if (machine.has_counted() && !is_there) listeners.on_xid(uuid, 0);
   }
-  return found.gpus.empty() ? found.why_none : machine.watch(found.gpus, on_xid);
+  return found.gpus.empty() ? found.why_none : machine.watch(found.gpus, uuids, listeners);
 }
 
 }  // namespace flow

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/worker/gpu_samples.hpp"
 #include "flow/gpu.hpp"
 
 namespace flow {
@@ -15,10 +16,15 @@ constexpr const char* kNvmlVariable = "FLOW_NVML_LIB";
 
 /// All GPUs of the machine, regardless of CUDA_VISIBLE_DEVICES; for one in MIG mode its instances.
 MachineGpus nvml_gpus();
+struct NvmlListeners {
+  std::function<void(const std::string& uuid, uint32_t xid)> on_xid;
+  /// Called with each GPU of `uuids`, or whose instances are, at the start and every few seconds.
+  /// Empty: the GPUs are not measured.
+  std::function<void(const GpuSample& sample)> on_sample = {};
+};
 /// Reports each critical Xid from now on, with the device, also for each MIG instance; 0: the
 /// driver has lost the device, or a device of `uuids` does not exist. Returns only if watching is
 /// not possible, with the reason.
-std::string nvml_watch(const std::vector<std::string>& uuids,
-                       const std::function<void(const std::string& uuid, uint32_t xid)>& on_xid);
+std::string nvml_watch(const std::vector<std::string>& uuids, const NvmlListeners& listeners);
 
 }  // namespace flow

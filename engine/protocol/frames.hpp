@@ -28,6 +28,7 @@ constexpr const char* kRunVariable = "FLOW_RUN";
 constexpr const char* kTaskVariable = "FLOW_TASK";  // as ctx.task
 constexpr const char* kAttemptVariable = "FLOW_ATTEMPT";
 constexpr const char* kSlotVariable = "FLOW_SLOT";
+constexpr const char* kTraceVariable = "TRACEPARENT";  // of OpenTelemetry
 
 constexpr const char* kVisibleVariable = "CUDA_VISIBLE_DEVICES";
 constexpr const char* kOrderVariable = "CUDA_DEVICE_ORDER";

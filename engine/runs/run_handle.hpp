@@ -69,6 +69,7 @@ struct EngineImpl {
   virtual std::vector<std::string> get(const std::string& selector, const std::string& part,
                                        const std::string& directory) = 0;
   virtual std::string address() const = 0;
+  virtual std::string metrics_address() const { return ""; }
   virtual std::vector<NodeInfo> nodes() const = 0;
   virtual bool is_writer() const = 0;
   virtual std::string stopped_by() const { return ""; }

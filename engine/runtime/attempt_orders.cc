@@ -64,6 +64,10 @@ std::optional<AttemptOrder> AttemptOrders::make(const core::AttemptId& id) {
   order.named_args = run.node(unit.node).named_args;
   order.seed = InputResolver::seed(run, id.unit, 0);
   add_environment(def, *context, order);
+  bool has_own_trace = std::any_of(def.env.begin(), def.env.end(), [](const EnvEntry& entry) {
+    return entry.name == "TRACEPARENT";
+  });
+  if (!has_own_trace) order.traceparent = telemetry_.traceparent(state_, id);
   auto args = resolver_.arguments(run, id.unit);
   if (!args.ok()) {
     core::Failure failure;

@@ -14,6 +14,7 @@
 #include "engine/runtime/turn_blobs.hpp"
 #include "engine/runtime/worker_registry.hpp"
 #include "engine/store/store.hpp"
+#include "engine/telemetry/engine_telemetry.hpp"
 #include "engine/worker/worker.hpp"
 
 namespace flow {
@@ -25,7 +26,8 @@ class AttemptOrders {
   /// error of a failed read of the store, which stops the engine.
   AttemptOrders(const core::State& state, const Store& store, ActiveRuns& active_runs,
                 InputResolver& resolver, const TurnBlobs& blobs, WorkerRegistry& workers,
-                Inbox& inbox, StopCause& stop, bool encrypts, std::string state_dir)
+                Inbox& inbox, StopCause& stop, EngineTelemetry& telemetry, bool encrypts,
+                std::string state_dir)
       : state_(state),
         store_(store),
         active_runs_(active_runs),
@@ -34,6 +36,7 @@ class AttemptOrders {
         workers_(workers),
         inbox_(inbox),
         stop_(stop),
+        telemetry_(telemetry),
         encrypts_(encrypts),
         state_dir_(std::move(state_dir)) {}
 
@@ -79,6 +82,7 @@ class AttemptOrders {
   WorkerRegistry& workers_;
   Inbox& inbox_;
   StopCause& stop_;
+  EngineTelemetry& telemetry_;
   const bool encrypts_;
   const std::string state_dir_;
   std::vector<core::AttemptId> early_starts_;

@@ -12,6 +12,7 @@
 #include "engine/runtime/turn_input.hpp"
 #include "engine/store/rows.hpp"
 #include "engine/store/store.hpp"
+#include "engine/telemetry/span.hpp"
 #include "flow/flow.hpp"
 
 namespace flow {
@@ -24,6 +25,7 @@ struct Commit {
   bool is_durable = false;     // the write is to be synced
   size_t log_cost = 0;         // of the log lines in the batch, for the worker
   uint64_t journal_bytes = 0;  // size of the encoded records
+  int64_t write_us = 0;        // how long its write took
   std::unordered_map<Digest, std::string, DigestHash> staged;  // blobs that the batch holds
   size_t staged_bytes = 0;
   std::unordered_map<Digest, CacheEntry, DigestHash> cached;  // cache entries that the batch holds
@@ -31,6 +33,7 @@ struct Commit {
   std::vector<std::pair<OnAdmission, bool>> outcomes;  // with whether the event was admitted
   std::vector<Event> events;                           // for the listeners
   EngineLogLines log_lines;                            // of the engine's log
+  std::vector<Span> spans;                             // for a collector
   bool empty() const {
     return batch.writes.empty() && records.empty() && effects.empty() && outcomes.empty() &&
            events.empty();

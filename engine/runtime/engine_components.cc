@@ -28,12 +28,14 @@ EngineComponents::EngineComponents(const EngineLoopOptions& engine_options,
       builder(options.builder ? options.builder : std::make_shared<Builder>(options.executor)),
       inbox(inbox_hooks(), stop),
       fronts(make_fronts()),
+      telemetry(options.span_exporter,
+                [this](const core::RunId& run) { return traceparent_of(run); }),
       turn_blobs(blobs, commits, stop),
       resolver([this](const Digest& digest) { return turn_blobs.read(digest); }),
       cache(store, commits),
       active_runs(state),
       feed(state, clock, active_runs, commits.open.events),
-      recorder(state, commits.open, turn_blobs, resolver, feed),
+      recorder(state, commits.open, turn_blobs, resolver, feed, telemetry),
       functions(state, *builder, inbox, recorder, resolver, active_runs),
       queries(
           state, recorder, turn_blobs, cache, resolver, feed, stop,
@@ -51,12 +53,12 @@ EngineComponents::EngineComponents(const EngineLoopOptions& engine_options,
             const RunContext* context = active_runs.find(run);
             return context != nullptr ? context->grace_ms : RunContext().grace_ms;
           }),
-      orders(state, store, active_runs, resolver, turn_blobs, workers, inbox, stop,
+      orders(state, store, active_runs, resolver, turn_blobs, workers, inbox, stop, telemetry,
              options.encrypts, options.state_dir),
       effects(state, store, orders, workers, native, timers, active_runs, inbox, *fronts,
               options.state_dir),
       commit_steps(orders, feed, effects, workers, inbox),
-      group_commit(store, state, commits, stop, commit_steps, options.state_dir),
+      group_commit(store, state, commits, stop, commit_steps, telemetry, options.state_dir),
       saved_clock(clock),
       scheduling(state, recorder, queries, resolver, *blob_directory, options.grow_after_ms),
       membership(state, gangs, !options.is_closed, membership_hooks()),
@@ -76,6 +78,14 @@ void EngineComponents::on_reports(std::vector<Report> all) {
   inputs.reserve(all.size());
   for (Report& report : all) inputs.push_back(reports.input_of(std::move(report), ""));
   inbox.post_or_turn(std::move(inputs));
+}
+
+std::string EngineComponents::traceparent_of(const core::RunId& run) {
+  const RunContext* context = active_runs.find(run);
+  if (context == nullptr) return "";
+  for (const auto& [name, value] : *context->environment)
+    if (name == "TRACEPARENT") return value;
+  return "";
 }
 
 Inbox::Hooks EngineComponents::inbox_hooks() {
@@ -129,8 +139,9 @@ GpuInventory::Hooks EngineComponents::gpu_hooks() {
       },
       .watch = [this](const std::vector<Gpu>& found,
                       GpuWatch::OnError on_error) -> std::shared_ptr<void> {
-        return std::make_shared<GpuWatch>(options.executor, found, std::move(on_error),
-                                          [](const std::string&) {});
+        return std::make_shared<GpuWatch>(
+            options.executor, found, std::move(on_error), [](const std::string&) {},
+            options.gpu_samples);
       },
       .on_error =
           [this](const std::string& uuid, const GpuError& error) {

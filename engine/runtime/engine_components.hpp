@@ -32,6 +32,7 @@
 #include "engine/runtime/worker_membership.hpp"
 #include "engine/runtime/worker_registry.hpp"
 #include "engine/runtime/worker_reports.hpp"
+#include "engine/telemetry/engine_telemetry.hpp"
 #include "engine/worker/native_tasks.hpp"
 
 namespace flow {
@@ -86,6 +87,7 @@ struct EngineComponents {
   // Turns own them.
   core::State state;
   Commits commits;
+  EngineTelemetry telemetry;  // refers to `active_runs`
   TurnBlobs turn_blobs;
   InputResolver resolver;
   CacheLookup cache;
@@ -118,6 +120,8 @@ struct EngineComponents {
   NativeRunner native;
 
  private:
+  /// The TRACEPARENT of the run's submitter; "" if it has none.
+  std::string traceparent_of(const core::RunId& run);
   Inbox::Hooks inbox_hooks();
   std::shared_ptr<FrontControl> make_fronts();
   WorkerMembership::Hooks membership_hooks();

@@ -8,6 +8,8 @@
 
 #include "engine/sched/sched.hpp"
 #include "engine/submission/submission.hpp"
+#include "engine/telemetry/span_exporter.hpp"
+#include "engine/worker/gpu_samples.hpp"
 #include "engine/worker/service_fronts.hpp"
 #include "engine/worker/worker.hpp"
 
@@ -30,6 +32,10 @@ struct EngineLoopOptions {
   std::function<core::Time()> clock;
   /// Reaches the fronts of services; it answers by the function. Empty: over their sockets.
   std::function<std::shared_ptr<FrontControl>(ServiceFronts::Post)> fronts;
+  /// Receives what this machine's GPUs measure; null: they are not asked.
+  std::shared_ptr<GpuSamples> gpu_samples;
+  /// Takes the spans of runs; null: none are made.
+  std::shared_ptr<SpanExporter> span_exporter;
   /// Memory of a simulated machine. 0: what this process may use of its own.
   int64_t memory_bytes = 0;
 };

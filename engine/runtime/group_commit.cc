@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/base/clock.hpp"
 #include "engine/base/engine_thread.hpp"
 #include "engine/base/failpoint.hpp"
 #include "engine/core/mutants.hpp"
@@ -98,12 +99,13 @@ void DeferredWriter::write() {
 }
 
 GroupCommit::GroupCommit(Store& store, const core::State& state, Commits& commits, StopCause& stop,
-                         CommitSteps& steps, std::string state_dir)
+                         CommitSteps& steps, EngineTelemetry& telemetry, std::string state_dir)
     : store_(store),
       state_(state),
       commits_(commits),
       stop_(stop),
       steps_(steps),
+      telemetry_(telemetry),
       state_dir_(std::move(state_dir)),
       lock_inode_(lock_inode()),
       writer_([this] { return write(commits_.in_flight); },
@@ -173,7 +175,9 @@ Status GroupCommit::write(Commit& commit) {
   } else if (lock_inode() != lock_inode_) {
     done = removed(state_dir_);
   } else if (!batch.writes.empty()) {
+    int64_t began_us = monotonic_us();
     done = store_.commit(std::move(batch), commit.is_durable);
+    commit.write_us = monotonic_us() - began_us;
   }
   if (commit.is_durable) failpoint("turn-after-commit");
   if (commit.log_cost > 0) steps_.ack_logs(commit.log_cost);
@@ -207,6 +211,8 @@ void GroupCommit::finish(Commit commit, const Status& written) {
     for (auto& [outcome, admitted] : commit.outcomes) outcome(false);
     return;
   }
+  if (commit.is_durable) telemetry_.count_commit(commit.records.size(), commit.write_us);
+  telemetry_.export_spans(std::move(commit.spans));
   write_lines(commit.log_lines);
   steps_.deliver(std::move(commit.events));
   for (auto& [outcome, admitted] : commit.outcomes) outcome(admitted);

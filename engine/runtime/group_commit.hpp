@@ -15,6 +15,7 @@
 #include "engine/runtime/commits.hpp"
 #include "engine/runtime/stop_cause.hpp"
 #include "engine/store/store.hpp"
+#include "engine/telemetry/engine_telemetry.hpp"
 
 namespace flow {
 
@@ -79,7 +80,7 @@ class GroupCommit {
  public:
   /// `state_dir` has the lock file whose identity proves that the state is still there.
   GroupCommit(Store& store, const core::State& state, Commits& commits, StopCause& stop,
-              CommitSteps& steps, std::string state_dir);
+              CommitSteps& steps, EngineTelemetry& telemetry, std::string state_dir);
 
   /// Starts the writing thread. Without it, deferred writes wait for write_deferred(), or for the
   /// turn that needs them.
@@ -125,6 +126,7 @@ class GroupCommit {
   Commits& commits_;
   StopCause& stop_;
   CommitSteps& steps_;
+  EngineTelemetry& telemetry_;
   const std::string state_dir_;
   const uint64_t lock_inode_;  // no other file gets this number while the lock is open
   JournalSize journal_;

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "engine/core/retry.hpp"
+#include "engine/runs/attempt_history.hpp"
 #include "engine/runtime/event_log.hpp"
 #include "engine/store/row_keys.hpp"
 #include "engine/value/cbor.hpp"
@@ -35,10 +36,13 @@ void Recorder::record(core::Event event, core::Time at) {
   if (const auto* saved = std::get_if<core::CheckpointSaved>(&record.event))
     checkpointed_.push_back(saved->id);
   RecordLog record_log(state_, record);
+  AttemptHistory history(state_, record);
   size_t commands_before = commands_.size();
   core::apply(state_, record, commands_);
-  record_log.add_lines(state_, record, std::span(commands_).subspan(commands_before),
-                       open_.log_lines);
+  auto commands = std::span(commands_).subspan(commands_before);
+  record_log.add_lines(state_, record, commands, open_.log_lines);
+  telemetry_.add(state_, record, commands, open_.spans);
+  history.add_rows(state_, record, commands, open_.batch);
   if (const auto* assigned = std::get_if<core::Assigned>(&record.event))
     feed_.warn_of_small_share(*assigned);
   open_.records.push_back(std::move(record));

@@ -9,6 +9,7 @@
 #include "engine/runtime/commits.hpp"
 #include "engine/runtime/run_event_feed.hpp"
 #include "engine/runtime/turn_blobs.hpp"
+#include "engine/telemetry/engine_telemetry.hpp"
 
 namespace flow {
 
@@ -16,8 +17,13 @@ namespace flow {
 class Recorder {
  public:
   Recorder(core::State& state, Commit& open, TurnBlobs& blobs, InputResolver& resolver,
-           RunEventFeed& feed)
-      : state_(state), open_(open), blobs_(blobs), resolver_(resolver), feed_(feed) {}
+           RunEventFeed& feed, EngineTelemetry& telemetry)
+      : state_(state),
+        open_(open),
+        blobs_(blobs),
+        resolver_(resolver),
+        feed_(feed),
+        telemetry_(telemetry) {}
 
   /// Sets the time of a turn. All of its events have this time, except late reports.
   void begin_turn(core::Time now) { turn_time_ = now; }
@@ -46,6 +52,7 @@ class Recorder {
   TurnBlobs& blobs_;
   InputResolver& resolver_;
   RunEventFeed& feed_;
+  EngineTelemetry& telemetry_;
   std::vector<core::Command> commands_;  // of the events since they were last drained
   std::vector<core::AttemptId> checkpointed_;
   core::Time turn_time_ = 0;

@@ -31,6 +31,7 @@ uint64_t from_big_endian(std::string_view bytes) {
   return number;
 }
 
+constexpr size_t kAttemptNumberBytes = 4;
 constexpr size_t kMetricLengthBytes = 2, kMetricNumberBytes = 8;
 
 }  // namespace
@@ -63,6 +64,19 @@ std::string warning_prefix(const std::string& run, uint32_t unit, uint32_t attem
 
 std::string warning_key(const std::string& run, uint32_t unit, uint32_t attempt, uint64_t n) {
   return warning_prefix(run, unit, attempt) + big_endian(n, 8);
+}
+
+std::string attempt_prefix(const std::string& run) { return joined({"attempt", run, ""}); }
+
+std::string attempt_key(const std::string& run, uint32_t unit, uint32_t attempt) {
+  return attempt_prefix(run) + big_endian(unit, kAttemptNumberBytes) +
+         big_endian(attempt, kAttemptNumberBytes);
+}
+
+std::optional<uint32_t> unit_of_attempt_key(std::string_view prefix, std::string_view key) {
+  bool is_key = key.starts_with(prefix) && key.size() == prefix.size() + 2 * kAttemptNumberBytes;
+  if (!is_key) return std::nullopt;
+  return static_cast<uint32_t>(from_big_endian(key.substr(prefix.size(), kAttemptNumberBytes)));
 }
 
 std::string checkpoint_key(const std::string& run, const std::string& task, const Digest& key) {
@@ -136,7 +150,7 @@ std::optional<std::string> run_of_key(Family family, std::string_view key) {
   if (family != Family::kv || first == std::string_view::npos) return std::nullopt;
   std::string_view kind = key.substr(0, first);
   bool is_of_run = kind == "folded" || kind == "step" || kind == "checkpoint" || kind == "inputs" ||
-                   kind == "warning" || kind == "served" || kind == "detached";
+                   kind == "warning" || kind == "served" || kind == "detached" || kind == "attempt";
   if (!is_of_run) return std::nullopt;
   return part(key.substr(first + 1));
 }

@@ -22,6 +22,11 @@ std::string step_prefix(const std::string& run, const std::string& task, const D
 /// kv: flow's warnings in an attempt, one row each: warning_prefix + a number.
 std::string warning_prefix(const std::string& run, uint32_t unit, uint32_t attempt);
 std::string warning_key(const std::string& run, uint32_t unit, uint32_t attempt, uint64_t n);
+/// kv: the ended attempts of a run, in the order of units and then attempts.
+std::string attempt_prefix(const std::string& run);
+std::string attempt_key(const std::string& run, uint32_t unit, uint32_t attempt);
+/// The unit in a key with that prefix; nothing if the key is not one of these.
+std::optional<uint32_t> unit_of_attempt_key(std::string_view prefix, std::string_view key);
 std::string checkpoint_key(const std::string& run, const std::string& task, const Digest& key);
 std::string request_key(const std::string& request);  // kv: the run of a request
 /// kv: the last committed report of this worker: its spool's id, a newline, a number.

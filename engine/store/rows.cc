@@ -139,6 +139,40 @@ Result<MetricRow> decode_metric(std::string_view bytes) {
   return MetricRow{m.step(), m.value(), m.at(), m.assigned(), m.attempt()};
 }
 
+std::string encode_attempt(const AttemptRow& row) {
+  row::Attempt m;
+  m.set_attempt(row.attempt);
+  m.set_assigned(row.assigned);
+  m.set_ended(row.ended);
+  m.set_queue_us(row.queue_us);
+  m.set_stage_us(row.stage_us);
+  m.set_commit_us(row.commit_us);
+  m.set_worker(row.worker);
+  m.set_outcome(row.outcome);
+  m.set_cause(row.cause);
+  for (const std::string& gpu : row.gpus) m.add_gpus(gpu);
+  m.set_ranks(row.ranks);
+  return m.SerializeAsString();
+}
+
+Result<AttemptRow> decode_attempt(std::string_view bytes) {
+  row::Attempt m;
+  if (!parse(m, bytes) || m.attempt() == 0) return damaged("ended attempt");
+  AttemptRow row;
+  row.attempt = m.attempt();
+  row.assigned = m.assigned();
+  row.ended = m.ended();
+  row.queue_us = m.queue_us();
+  row.stage_us = m.stage_us();
+  row.commit_us = m.commit_us();
+  row.worker = m.worker();
+  row.outcome = m.outcome();
+  row.cause = m.cause();
+  row.gpus.assign(m.gpus().begin(), m.gpus().end());
+  row.ranks = m.ranks();
+  return row;
+}
+
 std::string encode_metric_stride(uint64_t stride) {
   row::MetricThinning m;
   m.set_stride(stride);

@@ -51,6 +51,20 @@ struct MetricRow {
   uint32_t attempt = 0;
 };
 
+/// An attempt of a task instance, as it ended. Below 0: unknown.
+struct AttemptRow {
+  uint32_t attempt = 0;
+  int64_t assigned = 0, ended = 0;  // milliseconds since the Unix epoch
+  int64_t queue_us = -1;            // before it was assigned
+  int64_t stage_us = -1;            // after that, before its function began
+  int64_t commit_us = -1;           // from the end of its function to its own end
+  std::string worker;               // of rank 0
+  std::string outcome;              // succeeded, failed, waiting, stopped, running
+  std::string cause;                // of a failed one, as core::cause_name; else ""
+  std::vector<std::string> gpus;    // UUIDs, of rank 0
+  uint32_t ranks = 1;
+};
+
 std::string encode_run_record(const RunRecord& record);
 Result<RunRecord> decode_run_record(std::string_view bytes);
 std::string encode_cache_entry(const CacheEntry& entry);
@@ -59,6 +73,8 @@ std::string encode_log(const LogRow& row);
 Result<LogRow> decode_log(std::string_view bytes);
 std::string encode_metric(const MetricRow& row);
 Result<MetricRow> decode_metric(std::string_view bytes);
+std::string encode_attempt(const AttemptRow& row);
+Result<AttemptRow> decode_attempt(std::string_view bytes);
 /// How many points of a thinned series are one kept point: 1 or more.
 std::string encode_metric_stride(uint64_t stride);
 Result<uint64_t> decode_metric_stride(std::string_view bytes);

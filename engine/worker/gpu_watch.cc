@@ -24,6 +24,18 @@ std::string end_words(int status) {
                              : fmt::format("with exit code {}", WEXITSTATUS(status));
 }
 
+GpuSample sample_of(const wire::GpuSample& from) {
+  GpuSample sample;
+  sample.index = from.index();
+  sample.uuid = from.uuid();
+  if (from.has_utilization_percent()) sample.utilization_percent = from.utilization_percent();
+  if (from.has_memory_used()) sample.memory_used_bytes = from.memory_used();
+  if (from.has_memory()) sample.memory_bytes = from.memory();
+  if (from.has_temperature_celsius()) sample.temperature_celsius = from.temperature_celsius();
+  if (from.has_power_milliwatts()) sample.power_milliwatts = from.power_milliwatts();
+  return sample;
+}
+
 /// Discards the child's output, so that its pipe does not fill up. Returns false at end of file.
 bool drain(int descriptor) {
   char chunk[4096];
@@ -34,10 +46,11 @@ bool drain(int descriptor) {
 }  // namespace
 
 GpuWatch::GpuWatch(std::string executor, const std::vector<Gpu>& gpus, OnError on_error,
-                   OnNote on_note)
+                   OnNote on_note, std::shared_ptr<GpuSamples> samples)
     : executor_(std::move(executor)),
       on_error_(std::move(on_error)),
       on_note_(std::move(on_note)),
+      samples_(std::move(samples)),
       quit_(::eventfd(0, EFD_CLOEXEC)) {
   for (const Gpu& gpu : gpus) uuids_.insert(gpu.uuid);
   thread_ = engine_thread([this] { loop(); });
@@ -61,6 +74,7 @@ void GpuWatch::note(const std::string& text) {
 
 void GpuWatch::loop() {
   std::vector<std::string> arguments{"--watch-gpus"};
+  if (samples_) arguments.push_back("--samples");
   arguments.insert(arguments.end(), uuids_.begin(), uuids_.end());
   do {
     auto child = spawn_executor(executor_, arguments, {});
@@ -70,6 +84,7 @@ void GpuWatch::loop() {
     }
     bool may_report_more = listen(*child);
     int status = end_executor(*child);
+    if (samples_) samples_->clear();
     if (!may_report_more || wait_quit(0)) return;
     note("the process that waits for them ended " + end_words(status) + " and is restarted");
   } while (!wait_quit(kAgainMs));
@@ -100,6 +115,7 @@ bool GpuWatch::on_frame(std::string_view frame) {
   wire::FromExecutor message;
   if (!message.ParseFromArray(frame.data(), static_cast<int>(frame.size()))) return true;
   if (message.has_unwatched()) note(message.unwatched());
+  if (message.has_gpu_sample() && samples_) samples_->put(sample_of(message.gpu_sample()));
   if (!message.has_xid() || !uuids_.contains(message.xid().uuid())) return !message.has_unwatched();
   if (auto error = gpu_error_of(message.xid().number())) on_error_(message.xid().uuid(), *error);
   return true;

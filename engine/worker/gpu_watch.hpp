@@ -1,12 +1,14 @@
-// Watches for GPU failures. A child process waits for the driver's events, because the driver's
-// library may hang or crash when a GPU fails.
+// Watches for GPU failures, and measures the GPUs. A child process waits for the driver's events,
+// because the driver's library may hang or crash when a GPU fails.
 #pragma once
 #include <functional>
+#include <memory>
 #include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "engine/worker/gpu_samples.hpp"
 #include "engine/worker/spawn.hpp"
 #include "engine/worker/xids.hpp"
 #include "flow/gpu.hpp"
@@ -19,7 +21,9 @@ class GpuWatch {
   using OnError = std::function<void(const std::string& uuid, const GpuError& error)>;
   /// Called with the reason if GPU failures cannot be watched.
   using OnNote = std::function<void(std::string)>;
-  GpuWatch(std::string executor, const std::vector<Gpu>& gpus, OnError on_error, OnNote on_note);
+  /// `samples` receives what the GPUs measure, every few seconds; null: they are not asked.
+  GpuWatch(std::string executor, const std::vector<Gpu>& gpus, OnError on_error, OnNote on_note,
+           std::shared_ptr<GpuSamples> samples = nullptr);
   ~GpuWatch();
   GpuWatch(const GpuWatch&) = delete;
   GpuWatch& operator=(const GpuWatch&) = delete;
@@ -37,6 +41,7 @@ class GpuWatch {
   std::set<std::string> uuids_;  // GPUs of this machine
   const OnError on_error_;
   const OnNote on_note_;
+  const std::shared_ptr<GpuSamples> samples_;
   std::string last_note_;
   int quit_ = -1;  // an eventfd
   std::thread thread_;

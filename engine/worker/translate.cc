@@ -89,6 +89,7 @@ void fill_start(const AttemptOrder& order, const std::string& scratch, wire::Sta
   start.set_batch_max(order.service.batch_max);
   start.set_batch_wait_us(order.service.batch_wait_us);
   start.set_request_timeout_ms(order.request_timeout_ms);
+  start.set_traceparent(order.traceparent);
   if (order.kind == TaskKind::service) start.set_service(encode_service_options(order.service));
   start.set_service_keys(order.service_keys);
   start.set_front(order.front);
@@ -203,6 +204,7 @@ bool read_start(wire::Start& start, AttemptOrder& order) {
   order.stage_copy = shell.stage_copy();
   order.named_args = start.named_args();
   order.request_timeout_ms = start.request_timeout_ms();
+  order.traceparent = start.traceparent();
   return order.request_timeout_ms >= 0 && read_service(start, order);
 }
 

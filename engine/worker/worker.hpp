@@ -65,6 +65,7 @@ struct AttemptOrder {
   std::string front;                // of a service: folder of its front
   int64_t front_lease_ms = 60'000;  // how long it serves without an engine
   std::string service_keys;         // value of the variable that `service` names; also in `hide`
+  std::string traceparent;          // TRACEPARENT of its programs; "": the run's
   int64_t fetch_us = 0;             // how long its worker fetched its inputs from other machines
   RankId rank_id() const { return {id, rank}; }
   std::string shown_task() const { return tagged_name(task, tag); }  // for texts

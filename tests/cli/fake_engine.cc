@@ -369,6 +369,7 @@ uint32_t Engine::client_runs() const { return 0; }
 void Engine::wait_for_clients() {}
 std::string Engine::address() const { return "127.0.0.1:7117"; }
 std::vector<NodeInfo> Engine::nodes() const { return {}; }
+std::string Engine::metrics_address() const { return ""; }
 ClusterInfo cluster_info(const EngineOptions&) {
   NodeInfo head, worker;
   head.status = worker.status = "up";
@@ -403,6 +404,7 @@ struct WorkerNode::Impl {};
 WorkerNode::WorkerNode(WorkerNodeOptions) {}
 WorkerNode::~WorkerNode() = default;
 bool WorkerNode::is_connected() const { return false; }
+std::string WorkerNode::metrics_address() const { return ""; }
 void WorkerNode::drain(int64_t, const std::string&) {}
 bool WorkerNode::is_drained() const { return true; }
 int64_t WorkerNode::without_head_ms() const { return 0; }
@@ -524,6 +526,11 @@ std::string report_html(const EngineOptions&, const std::vector<std::string>& se
 void write_report(const EngineOptions& options, const std::vector<std::string>& selectors,
                   const ReportOptions&) {
   report_html(options, selectors);
+}
+std::string write_trace(const EngineOptions&, const std::string& selector, const std::string& file,
+                        bool) {
+  story_of_run(selector);
+  return file;
 }
 ImportedWorkflow import_workflow(const std::string&, const ImportOptions& options) {
   return {"blast", 3, 1, 2, {options.directory + "/pipeline.lua"}};

@@ -74,6 +74,7 @@ class ClusterPlace(place.Place):
         reported = json.loads(line)
         self.port = int(reported["address"].rsplit(":", 1)[1])
         self.secret = reported["secret_file"]
+        self.reported = reported
         self.head_process = process
         return process
 

@@ -26,6 +26,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   check(bytes, flow::decode_cache_entry, flow::encode_cache_entry);
   check(bytes, flow::decode_log, flow::encode_log);
   check(bytes, flow::decode_metric, flow::encode_metric);
+  check(bytes, flow::decode_attempt, flow::encode_attempt);
   if (auto stride = flow::decode_metric_stride(bytes); stride.ok())
     FLOW_CHECK(flow::decode_metric_stride(flow::encode_metric_stride(*stride)).value() == *stride);
   if (auto key = flow::parse_metric_key(bytes); key && key->number)

@@ -35,6 +35,7 @@ ENGINE = [
     ("engine/cluster/transfer", ["fmt/"]),
     ("engine/cluster/worker", ["fmt/"]),
     ("engine/cluster/slurm", ["fmt/"]),
+    ("engine/telemetry", ["fmt/"]),
     ("engine/submission", ["fmt/"]),
     ("engine/runtime", ["fmt/"]),
     ("engine/query", ["fmt/"]),

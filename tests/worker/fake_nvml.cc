@@ -10,6 +10,7 @@
 //   down                          the newest link of the GPU above is down
 //   fabric CLUSTER CLIQUE         the GPU above is in a clique of a cluster, named by a letter
 //   fail CALL STATUS              that call, as nvml.h names it, gives this status
+//   load PERCENT MIB CELSIUS MILLIWATTS   what the GPU above measures; without it, nothing
 //   hang / crash                  nvmlInit_v2 does
 //   xid N NUMBER                  an Xid of the GPU N, by index. It may be told while a program
 //   runs xid N gone                    the driver has lost the GPU N
@@ -39,6 +40,9 @@ struct Device {
   std::vector<Link> links;
   char cluster = 0;
   unsigned clique = 0;
+  bool is_measured = false;
+  unsigned percent = 0, celsius = 0, milliwatts = 0;
+  unsigned long long used_mib = 0;
   std::vector<Device> instances;
 };
 
@@ -75,6 +79,11 @@ struct Story {
     if (verb == "nvswitch") gpus.back().links.push_back({});
     if (verb == "down") gpus.back().links.back().is_up = false;
     if (verb == "fabric") words >> gpus.back().cluster >> gpus.back().clique;
+    if (verb == "load") {
+      Device& gpu = gpus.back();
+      gpu.is_measured = true;
+      words >> gpu.percent >> gpu.used_mib >> gpu.celsius >> gpu.milliwatts;
+    }
     if (verb == "lost") gpus.back().is_lost = true;
     if (verb == "fail") words >> call >> fails[call];
     hangs = hangs || verb == "hang";
@@ -170,7 +179,7 @@ int nvmlDeviceGetName(Device* device, char* to, unsigned size) {
   return status != 0 ? status : copy(device->name, to, size);
 }
 int nvmlDeviceGetMemoryInfo(Device* device, FakeMemory* memory) {
-  *memory = {device->mib << 20, device->mib << 20, 0};
+  *memory = {device->mib << 20, (device->mib - device->used_mib) << 20, device->used_mib << 20};
   if (device->is_lost) return kLost;
   return status_of("nvmlDeviceGetMemoryInfo");
 }
@@ -221,6 +230,21 @@ int nvmlEventSetWait_v2(void*, FakeEvent* event, unsigned timeout_ms) {
     ::usleep(kPollMs * 1000);
   }
   return kTimeout;
+}
+struct FakeUtilization {
+  unsigned gpu, memory;
+};
+int nvmlDeviceGetUtilizationRates(Device* device, FakeUtilization* used) {
+  *used = {device->percent, 0};
+  return device->is_measured ? 0 : kNotSupported;
+}
+int nvmlDeviceGetTemperature(Device* device, int sensor, unsigned* celsius) {
+  *celsius = device->celsius;
+  return device->is_measured && sensor == 0 ? 0 : kNotSupported;
+}
+int nvmlDeviceGetPowerUsage(Device* device, unsigned* milliwatts) {
+  *milliwatts = device->milliwatts;
+  return device->is_measured ? 0 : kNotSupported;
 }
 int nvmlDeviceGetMigMode(Device* device, unsigned* current, unsigned* pending) {
   *current = *pending = device->is_mig ? 1 : 0;

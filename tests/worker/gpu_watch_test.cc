@@ -90,3 +90,23 @@ TEST_CASE("a driver without error events is reported once, with the reason") {
         std::vector<std::string>{"GPU errors are not reported: the NVIDIA driver does not report "
                                  "errors: Unknown Error (status 3)"});
 }
+
+TEST_CASE("the GPUs of a watch with samples are measured, as far as they can be") {
+  TempFolder place;
+  std::ofstream(place / "story") << "gpu GPU-a 80 A\nload 40 20 61 250500\ngpu GPU-b 80 B\n"
+                                    "gpu GPU-c 80 C\n";
+  ::setenv("FLOW_NVML_LIB", getenv("FLOW_TEST_NVML"), 1);
+  ::setenv("FLOW_FAKE_NVML", (place / "story").c_str(), 1);
+  auto samples = std::make_shared<GpuSamples>();
+  std::vector<Gpu> gpus(2);
+  gpus[0].uuid = "GPU-a";
+  gpus[1].uuid = "GPU-c";
+  GpuWatch watch(
+      getenv("FLOW_TEST_EXECUTOR"), gpus, [](const std::string&, const GpuError&) {},
+      [](const std::string&) {}, samples);
+  auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (samples->all().size() < 2 && std::chrono::steady_clock::now() < until)
+    std::this_thread::yield();
+  CHECK(samples->all() == std::vector<GpuSample>{{0, "GPU-a", 40, 20 << 20, 80 << 20, 61, 250'500},
+                                                 {2, "GPU-c", {}, 0, 80 << 20, {}, {}}});
+}

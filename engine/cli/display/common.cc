@@ -90,6 +90,15 @@ void add_log_options(CLI::App* verb, VerbContext& context) {
       ->check(one_of("--log-format", {"text", "json"}));
 }
 
+void add_metrics_options(CLI::App* verb, MetricsOptions& metrics) {
+  verb->add_option("--metrics", metrics.listen,
+                   "give metrics for Prometheus at http://HOST:PORT/metrics (default: nowhere); "
+                   "port 0: a free port")
+      ->type_name("HOST:PORT");
+  verb->add_flag("--metrics-insecure", metrics.is_insecure,
+                 "permit --metrics beyond loopback, without TLS and keys");
+}
+
 CLI::App* add_verb(CLI::App& app, VerbContext& context, const std::string& name,
                    const std::string& what) {
   CLI::App* verb = app.add_subcommand(name, what);

@@ -50,8 +50,9 @@ CLI::App* add_verb(CLI::App& app, VerbContext& context, const std::string& name,
                    const std::string& what);
 /// The verbs that `flow --help` lists: all but hidden ones.
 std::vector<const CLI::App*> listed_verbs(const CLI::App& app);
-void add_head_options(CLI::App* verb, VerbContext& context);  // --head --secret-file
-void add_log_options(CLI::App* verb, VerbContext& context);   // --log-level --log-file --log-format
+void add_head_options(CLI::App* verb, VerbContext& context);        // --head --secret-file
+void add_metrics_options(CLI::App* verb, MetricsOptions& metrics);  // --metrics --metrics-insecure
+void add_log_options(CLI::App* verb, VerbContext& context);  // --log-level --log-file --log-format
 /// The run that `selector` names, in the state of the context.
 RunInfo find_run(const VerbContext& context, const std::string& selector);
 void add_run_argument(CLI::App* verb, std::string& run, bool required = false);

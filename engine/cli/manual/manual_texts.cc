@@ -168,6 +168,14 @@ std::vector<VerbText> texts_of_views() {
        {{"flow import blast.json -o blast --scale 0.01",
          "Make a pipeline whose stand-ins take a hundredth of their time"}},
        {"export", "run"}},
+      {"trace",
+       "Writes a run as a timeline in the Trace Event Format: each attempt in a slot of its "
+       "worker, "
+       "its staging, its function and its commit, its time in the queue, and arrows from task to "
+       "task. Open the file at ui.perfetto.dev, which does not send it anywhere, or in "
+       "chrome://tracing. It works while the run is executed.",
+       {{"flow trace last -o trace.json", "Write the last run as a timeline"}},
+       {"export", "show", "ui"}},
       {"lint",
        "Warns where a script seems to use a handle as if it were the value. Warnings do not change "
        "the exit code.",
@@ -279,6 +287,13 @@ const TermTexts& variable_texts() {
       {"MLFLOW_TRACKING_URI", "Of `flow export --format mlflow`: the server without `-o`."},
       {"MLFLOW_TRACKING_USERNAME, MLFLOW_TRACKING_PASSWORD, MLFLOW_TRACKING_TOKEN",
        "The name and the password, or the bearer token, that this server wants."},
+      {"OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+       "The collector that gets the traces of runs, by OTLP over HTTP (default: none)."},
+      {"OTEL_EXPORTER_OTLP_HEADERS, OTEL_EXPORTER_OTLP_TRACES_HEADERS",
+       "Headers for it: `name=value,other=value`."},
+      {"TRACEPARENT",
+       "The span of which a run's trace is a part. With a collector, flow sets it for each process "
+       "of an attempt."},
       {"FLOW_LINGER",
        "Of a run or of a task's `env`: how long flow waits for processes that a command left "
        "running (default: 5s)."},

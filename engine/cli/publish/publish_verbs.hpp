@@ -1,4 +1,4 @@
-// flow ui, flow report, flow export, flow import. See engine/cli/verbs/verbs.hpp.
+// flow ui, flow report, flow export, flow import, flow trace. See engine/cli/verbs/verbs.hpp.
 #pragma once
 #include "engine/cli/display/common.hpp"
 
@@ -8,5 +8,6 @@ void add_ui(CLI::App& app, VerbContext& context);
 void add_report(CLI::App& app, VerbContext& context);
 void add_export(CLI::App& app, VerbContext& context);
 void add_import(CLI::App& app, VerbContext& context);
+void add_trace(CLI::App& app, VerbContext& context);
 
 }  // namespace flow::cli

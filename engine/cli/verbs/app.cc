@@ -48,6 +48,7 @@ std::unique_ptr<CLI::App> make_app(VerbContext& context) {
   add_graph(*app, context);
   add_export(*app, context);
   add_import(*app, context);
+  add_trace(*app, context);
   add_ui(*app, context);
   add_report(*app, context);
   add_lint(*app, context);

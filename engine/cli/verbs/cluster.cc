@@ -22,6 +22,7 @@ struct WorkerArguments {
   int32_t jobs = 0;
   std::vector<std::string> labels, resources;
   bool show = false, until_eof = false;
+  MetricsOptions metrics;
 };
 
 std::vector<std::pair<std::string, std::string>> labels_of(const WorkerArguments& arguments) {
@@ -46,6 +47,7 @@ WorkerNodeOptions node_options(const WorkerArguments& arguments) {
   options.memory = arguments.memory;
   options.content_max = arguments.content_max;
   options.directory = arguments.dir;
+  options.metrics = arguments.metrics;
   return options;
 }
 
@@ -125,6 +127,8 @@ int work(const VerbContext& context, const WorkerArguments& arguments) {
     fail("--head-timeout is " + format_duration(kAloneMsMin) + " or more, not `" +
          arguments.head_timeout + "`: a worker needs time to find its head.");
   WorkerNode node(options);
+  if (!node.metrics_address().empty())
+    options.on_note("metrics are at " + metrics_url(node.metrics_address()));
   while (!wait.wait_for(1, kPollMs)) {
     if (node.without_head_ms() < alone_max_ms) continue;
     options.on_note("there has been no head for " + format_duration(alone_max_ms) +
@@ -259,6 +263,7 @@ void add_worker(CLI::App& app, VerbContext& context) {
   verb->add_option("--head-timeout", arguments->head_timeout,
                    "exit after this long without a head (default: never)")
       ->type_name("TIME");
+  add_metrics_options(verb, arguments->metrics);
   add_log_options(verb, context);
   verb->add_flag("--show", arguments->show, "print the resources of this machine and exit");
   verb->add_flag("--until-eof", arguments->until_eof, "exit when the standard input ends");

@@ -53,6 +53,11 @@ inline std::string number_text(double number) {
   return text;
 }
 
+/// Of a "HOST:PORT".
+inline std::string metrics_url(const std::string& address) {
+  return "http://" + address + "/metrics";
+}
+
 /// Prints one line about an event, with the time.
 inline void print_note(const std::string& text) {
   print_line(local_time(now_ms()) + "  " + text);

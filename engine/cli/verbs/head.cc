@@ -23,6 +23,7 @@ struct HeadArguments {
   int32_t jobs = 0, expect_workers = 0;
   std::vector<std::string> resources;
   bool encrypt = false;
+  MetricsOptions metrics;
 };
 
 /// Workers and their last known states.
@@ -61,9 +62,12 @@ void print_address(const VerbContext& context, const HeadArguments& arguments, c
   std::string secret = arguments.secret_file.empty()
                            ? state + "/secret"
                            : fs::absolute(arguments.secret_file, ignored).string();
+  const std::string metrics = engine.metrics_address();
   if (context.json) {
-    print_line("{\"address\":" + json_text(engine.address()) +
-               ",\"secret_file\":" + json_text(secret) + "}");
+    std::string line =
+        "{\"address\":" + json_text(engine.address()) + ",\"secret_file\":" + json_text(secret);
+    if (!metrics.empty()) line += ",\"metrics\":" + json_text(metrics_url(metrics));
+    print_line(line + "}");
   } else {
     print_line("the head of `" + state + "` listens at " + engine.address());
     print_line("workers join it with: flow worker --join " + engine.address() + " --secret-file " +
@@ -71,6 +75,7 @@ void print_address(const VerbContext& context, const HeadArguments& arguments, c
     print_line("runs start on it with: flow run FILE --state " + state +
                ", or from another machine: flow run FILE --head " + engine.address() +
                " --secret-file " + secret);
+    if (!metrics.empty()) print_line("its metrics are at " + metrics_url(metrics));
   }
   flush_output();
 }
@@ -91,6 +96,7 @@ int lead(const VerbContext& context, const HeadArguments& arguments) {
   options.resources = resources_of(arguments.resources);
   options.secret_file = arguments.secret_file;
   options.encrypt = arguments.encrypt;
+  options.metrics = arguments.metrics;
   options.lost_after_ms = lost_after_of(arguments.lost_after);
   options.resume_detached = true;
   Engine engine(options);
@@ -132,6 +138,7 @@ void add_head(CLI::App& app, VerbContext& context) {
   add_resource_option(verb, arguments->resources);
   verb->add_flag("--encrypt", arguments->encrypt, "encrypt data between head and workers");
   add_lost_after_option(verb, arguments->lost_after);
+  add_metrics_options(verb, arguments->metrics);
   add_log_options(verb, context);
   verb->callback([&context, arguments] {
     context.action = [&context, arguments] { return lead(context, *arguments); };

@@ -294,6 +294,11 @@ void WorkerAgent::hold_checkpoint(const RankId& rank, const BlobReference& refer
   if (!failed) note_blob_added({reference.blob.digest, size});
 }
 
+Traffic WorkerAgent::traffic() const {
+  std::lock_guard lock(mutex_);
+  return inventory_delta_.traffic;
+}
+
 void WorkerAgent::note_transfer(BlobVolume Traffic::*way, const BlobInfo& blob) {
   {
     std::lock_guard lock(mutex_);

@@ -87,6 +87,8 @@ class WorkerAgent {
   void run_jobs() { thread_pool_.run_waiting(); }
   /// Number of attempts that run here or whose end the head has not acknowledged.
   size_t attempts() const;
+  /// The blobs that it has transferred since it started.
+  Traffic traffic() const;
 
  private:
   /// Converts commit numbers: the head counts per session, the worker over all sessions.

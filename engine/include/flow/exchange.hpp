@@ -33,6 +33,13 @@ struct ExportOptions {
 std::vector<std::string> export_run(const EngineOptions& options, const std::string& selector,
                                     const ExportOptions& how);
 
+/// Writes a run as a timeline: a JSON file in the Trace Event Format, which ui.perfetto.dev and
+/// chrome://tracing show. Each attempt is a slice of its worker's slot, with slices for staging,
+/// its function and the commit inside; arrows follow the dependencies. Of a run that has not ended
+/// it has what is known so far. Returns the path. Throws Failed as export_run().
+std::string write_trace(const EngineOptions& options, const std::string& selector,
+                        const std::string& file, bool overwrites = false);
+
 struct ImportOptions {
   std::string directory{};  ///< where the pipeline is written; it need not exist
   double scale = 1;         ///< default factor of the run times of stand-ins; 0 or more

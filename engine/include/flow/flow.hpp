@@ -81,6 +81,14 @@ struct ConfigValue {
   bool has_effect = true;  ///< false: this version accepts and checks it only
 };
 
+/// Where a process gives its metrics, in the text format of Prometheus at /metrics. Their names are
+/// in docs/operations.md, Metrics.
+struct MetricsOptions {
+  std::string listen{};  ///< "HOST:PORT", numeric; port 0: any free port; "": nowhere
+  /// Permits an address beyond loopback: the metrics have neither TLS nor keys.
+  bool is_insecure = false;
+};
+
 struct EngineOptions {
   std::string
       state{};  ///< state directory; "": $FLOW_STATE, else the nearest .flow/ upwards, else ./.flow
@@ -116,8 +124,9 @@ struct EngineOptions {
   int64_t lost_after_ms = 10'000;
   std::string program{};  ///< path of `flow`, for the workers; "": next to the executor
   int64_t adopt_ms =
-      30'000;        ///< how long workers of a previous engine that died may take to rejoin
-  LogOptions log{};  ///< the engine's own log; default: off
+      30'000;                ///< how long workers of a previous engine that died may take to rejoin
+  LogOptions log{};          ///< the engine's own log; default: off
+  MetricsOptions metrics{};  ///< of the writer of a state; a client has none
   /// Path of a flow.toml file whose task options apply to the runs that have no `config` of their
   /// own, with the tables of `profile`. Its other tables have no effect here. "": none.
   std::string config{}, profile{};
@@ -576,6 +585,8 @@ class Engine {
   std::string address() const;
   /// The workers of this head; the head itself is first.
   std::vector<NodeInfo> nodes() const;
+  /// "HOST:PORT" where EngineOptions::metrics are; "" if there are none.
+  std::string metrics_address() const;
 
  private:
   std::shared_ptr<void> log_;  // first: it outlives what logs
@@ -607,6 +618,7 @@ struct WorkerNodeOptions {
   std::vector<std::pair<std::string, double>> resources{};  ///< as EngineOptions::resources
   std::function<void(const std::string&)> on_note{};  ///< what changed, in words; on any thread
   LogOptions log{};  ///< of the worker itself; default: nothing is logged
+  MetricsOptions metrics{};
 };
 
 /// A worker of a cluster. It joins its head and rejoins after each disconnect; its attempts keep
@@ -625,6 +637,8 @@ class WorkerNode {
   WorkerNode(const WorkerNode&) = delete;
   WorkerNode& operator=(const WorkerNode&) = delete;
   bool is_connected() const;
+  /// "HOST:PORT" where WorkerNodeOptions::metrics are; "" if there are none.
+  std::string metrics_address() const;
 
  private:
   struct Impl;

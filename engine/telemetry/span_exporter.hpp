@@ -1,0 +1,80 @@
+// Sends spans to a collector by OTLP over HTTP, on a thread of its own. It never blocks the engine:
+// spans that the collector does not take in time are dropped and counted.
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "engine/base/environment_variables.hpp"
+#include "engine/base/remote_url.hpp"
+#include "engine/telemetry/span.hpp"
+
+namespace flow {
+
+/// Where spans go, as the OTEL_ variables of OpenTelemetry's specification say.
+struct SpanTarget {
+  bool is_on = false;
+  Url url;
+  std::string shown;  // the URL without its secrets
+  std::vector<std::pair<std::string, std::string>> headers;
+  SpanAttributes resource;
+  std::string ca_file;  // "": the system's
+};
+/// The error says which variable is wrong.
+Result<SpanTarget> span_target(const EnvironmentVariables& environment);
+/// The variables of this process that span_target() reads.
+EnvironmentVariables trace_variables();
+
+/// Thread-safe.
+class SpanExporter {
+ public:
+  /// Called once, on the exporter's thread, with why spans are dropped.
+  using OnDrop = std::function<void(const std::string& why)>;
+  explicit SpanExporter(SpanTarget target);
+  /// Sends what waits, for at most kFlushMax, and drops the rest.
+  ~SpanExporter();
+
+  void add(std::vector<Span> spans);
+  uint64_t exported() const { return exported_; }
+  uint64_t dropped() const { return dropped_; }
+  /// Null: nothing is told any more. Waits for a call.
+  void set_on_drop(OnDrop on_drop);
+
+  static constexpr size_t kWaitingMax = 32'768;  // spans; more are dropped
+  static constexpr size_t kBatchMax = 512;       // spans per request
+  static constexpr std::chrono::milliseconds kFlushMax{2'000};
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void work();
+  /// Sends a batch, again while the collector is not there, up to kTries.
+  void send(const std::vector<Span>& batch);
+  void drop(size_t count, const std::string& why);
+  bool is_over() const;
+  /// False if the time of the flush is over.
+  bool pause(std::chrono::milliseconds time);
+
+  const SpanTarget target_;
+  std::atomic<uint64_t> exported_ = 0, dropped_ = 0;
+  std::atomic<bool> has_overflowed_ = false;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Span> waiting_;
+  bool is_stopping_ = false;
+  Clock::time_point flush_until_;  // if it is stopping
+  std::mutex drop_mutex_;
+  OnDrop on_drop_;
+  std::string first_drop_;  // why the first spans were dropped; "": none was
+  std::thread thread_;
+};
+
+}  // namespace flow
