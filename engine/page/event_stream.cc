@@ -72,10 +72,9 @@ void EventStreams::update_shown(const Reader& reader, const Rows& rows) {
   std::erase_if(shown_, [](const auto& entry) { return !entry.second.is_wanted; });
   for (auto& [id, shown] : shown_) {
     const Row& row = rows.at(id);
-    if (shown.hash != 0 && shown.row.hash == row.hash && !row.is_active) continue;
-    RunInfo run = reader.show(id);
+    if (shown.sequence != 0 && shown.row.hash == row.hash && !row.is_active) continue;
+    shown.sequence = tables_.read(reader, id).sequence();
     shown.row = row;
-    shown.hash = hash_of(run.json());
   }
 }
 
@@ -105,9 +104,9 @@ void EventStreams::send_rows(Stream& stream, const Rows& rows, bool has_writer) 
 
 void EventStreams::send_shown(Stream& stream) {
   auto shown = shown_.find(stream.run);
-  if (shown != shown_.end() && !stream.is_new && stream.shown != shown->second.hash)
+  if (shown != shown_.end() && !stream.is_new && stream.shown != shown->second.sequence)
     send(stream, "run", shown->second.row.json);
-  if (shown != shown_.end()) stream.shown = shown->second.hash;
+  if (shown != shown_.end()) stream.shown = shown->second.sequence;
   stream.is_new = false;
 }
 

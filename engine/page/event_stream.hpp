@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/page/task_table.hpp"
 #include "engine/serve/http/http_server.hpp"
 #include "flow/flow.hpp"
 
@@ -16,6 +17,9 @@ namespace flow {
 /// Only the state's thread uses it, but for is_watched().
 class EventStreams {
  public:
+  /// `tables` get what is read of the shown runs.
+  explicit EventStreams(TaskTables& tables) : tables_(tables) {}
+
   static constexpr size_t kStreamsMax = 32;
   static constexpr size_t kRowsMax = 100;  // more changed runs are sent as one `reload`
 
@@ -45,11 +49,11 @@ class EventStreams {
     bool is_new = true;
     bool had_writer = false;
     std::map<std::string, uint64_t> rows;  // what the page knows: the hash of each run's row
-    uint64_t shown = 0;                    // the same of the shown run with its tasks
+    uint64_t shown = 0;                    // of the shown run: TaskTable::sequence()
   };
   struct Shown {
     Row row;
-    uint64_t hash = 0;  // of the run with its tasks
+    uint64_t sequence = 0;  // of its table
     bool is_wanted = false;
   };
 
@@ -58,6 +62,7 @@ class EventStreams {
   void send_shown(Stream& stream);
   static void send(Stream& stream, const std::string& event, const std::string& data);
 
+  TaskTables& tables_;
   std::vector<Stream> streams_;         // at most kStreamsMax
   std::map<std::string, Shown> shown_;  // the runs that streams show
   std::atomic<size_t> count_ = 0;

@@ -49,8 +49,52 @@ HttpResponse refusal_page(int status, std::string_view title, std::string_view t
 
 PageTokens PageTokens::make() { return {make_token(), make_token(), make_token()}; }
 
-PageAccess::PageAccess(PageTokens tokens, uint16_t port)
-    : tokens_(std::move(tokens)), cookie_name_(fmt::format("flow_page_{}", port)) {}
+PageAccess::PageAccess(PageTokens tokens, uint16_t port, PageExposure exposure)
+    : tokens_(std::move(tokens)),
+      cookie_name_(fmt::format("flow_page_{}", port)),
+      exposure_(std::move(exposure)) {}
+
+/// The time does not depend on how much of a key is right.
+bool PageAccess::is_key(std::string_view given) const {
+  bool is_one = false;
+  for (const std::string& key : exposure_.keys) is_one |= secrets_equal(given, key);
+  return is_one;
+}
+
+std::string PageAccess::cookie_fields() const {
+  return fmt::format("Set-Cookie: {}={}; HttpOnly; SameSite=Strict; Path=/{}\r\n", cookie_name_,
+                     tokens_.cookie, exposure_.is_encrypted ? "; Secure" : "");
+}
+
+/// By the cookie, or as a program that sends a key with each request.
+bool PageAccess::is_known(const HttpRequest& request) const {
+  if (has_cookie(request)) return true;
+  constexpr std::string_view kScheme = "Bearer ";
+  std::string_view authorization = field_of(request, "Authorization");
+  return authorization.starts_with(kScheme) && is_key(authorization.substr(kScheme.size()));
+}
+
+bool PageAccess::wants_key(const HttpRequest& request) const {
+  return !exposure_.keys.empty() && PageQuery(request.query).get("token").empty() &&
+         !is_known(request);
+}
+
+HttpResponse PageAccess::sign_in(const HttpRequest& request) const {
+  if (field_of(request, "Origin").empty())
+    return error_response(403, "signing in needs an Origin: it is for the page itself");
+  if (!is_key(field_of(request, "X-Flow-Key")))
+    return error_response(403, "this is not a key of the page");
+  HttpResponse response{200, "{}"};
+  response.fields = cookie_fields();
+  return response;
+}
+
+/// A name that a certificate vouches for, or one of loopback: another name that leads here belongs
+/// to a web site that tries DNS rebinding. Behind TLS any address is good: the certificate decides.
+bool PageAccess::is_own_name(std::string_view host) const {
+  return is_loopback(host) || exposure_.is_encrypted ||
+         std::ranges::find(exposure_.names, host) != exposure_.names.end();
+}
 
 bool PageAccess::has_cookie(const HttpRequest& request) const {
   std::string_view cookies = field_of(request, "Cookie");
@@ -68,7 +112,7 @@ bool PageAccess::has_cookie(const HttpRequest& request) const {
 std::optional<HttpResponse> PageAccess::check_home(const HttpRequest& request) const {
   std::string token = PageQuery(request.query).get("token");
   if (token.empty()) {
-    if (has_cookie(request)) return std::nullopt;
+    if (is_known(request) || wants_key(request)) return std::nullopt;
     return refusal_page(401, "This page needs its link",
                         "Open the link that <code>flow ui</code> printed: it contains a token.");
   }
@@ -78,9 +122,7 @@ std::optional<HttpResponse> PageAccess::check_home(const HttpRequest& request) c
                         "link that the present one printed.");
   // Without the token in the address, it is neither in the history nor on the screen.
   HttpResponse response{303, "", "text/plain"};
-  response.fields =
-      fmt::format("Location: /\r\nSet-Cookie: {}={}; HttpOnly; SameSite=Strict; Path=/\r\n",
-                  cookie_name_, tokens_.cookie);
+  response.fields = "Location: /\r\n" + cookie_fields();
   return response;
 }
 
@@ -95,12 +137,14 @@ std::optional<HttpResponse> PageAccess::check_action(const HttpRequest& request)
 
 std::optional<HttpResponse> PageAccess::check(const HttpRequest& request,
                                               PageEndpoint endpoint) const {
-  // Another name that leads here belongs to a web site that tries DNS rebinding.
   std::string_view host = name_of_host(field_of(request, "Host"));
-  if (!is_loopback(host))
+  if (!is_own_name(host))
     return error_response(403, fmt::format("the Host `{}` is not an address of loopback", host));
   if (endpoint == PageEndpoint::home) return check_home(request);
-  if (!has_cookie(request))
+  if (endpoint == PageEndpoint::sign_in) return std::nullopt;
+  // What the sign-in page consists of; no file holds a secret.
+  if (endpoint == PageEndpoint::asset && !exposure_.keys.empty()) return std::nullopt;
+  if (!is_known(request))
     return error_response(401, "open the link that `flow ui` printed: it contains a token");
   if (request.method == "POST") return check_action(request);
   return std::nullopt;

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "engine/page/page_routes.hpp"
 #include "engine/serve/http/http_request.hpp"
@@ -20,23 +22,39 @@ struct PageTokens {
   static PageTokens make();
 };
 
+/// How the page can be reached.
+struct PageExposure {
+  bool is_encrypted = false;            // by TLS
+  std::vector<std::string> keys = {};   // who has one may sign in; none: only by the link
+  std::vector<std::string> names = {};  // that lead to this machine, beyond those of loopback
+};
+
 class PageAccess {
  public:
   /// `port`: where the page listens.
-  PageAccess(PageTokens tokens, uint16_t port);
+  PageAccess(PageTokens tokens, uint16_t port, PageExposure exposure = {});
 
   const PageTokens& tokens() const { return tokens_; }
+  /// Whether a browser without the cookie sees where it can enter a key.
+  bool wants_key(const HttpRequest& request) const;
+  /// The answer to a key in the header X-Flow-Key: the cookie, if it is one of the keys.
+  HttpResponse sign_in(const HttpRequest& request) const;
   /// The answer to a request that is not permitted, or that exchanges the token of the link for a
   /// cookie. Nothing if the request is permitted. The request has all its fields.
   std::optional<HttpResponse> check(const HttpRequest& request, PageEndpoint endpoint) const;
 
  private:
   bool has_cookie(const HttpRequest& request) const;
+  bool is_known(const HttpRequest& request) const;
+  bool is_key(std::string_view given) const;
+  bool is_own_name(std::string_view host) const;
+  std::string cookie_fields() const;
   std::optional<HttpResponse> check_home(const HttpRequest& request) const;
   std::optional<HttpResponse> check_action(const HttpRequest& request) const;
 
   const PageTokens tokens_;
   const std::string cookie_name_;
+  const PageExposure exposure_;
 };
 
 /// The header lines of all responses of the page: what a browser may load, run and show.

@@ -66,9 +66,13 @@ std::string page_text(std::string_view text) {
 }
 
 std::string page_run_row(RunInfo run) {
-  constexpr std::string_view kNoTasks = ",\"tasks\":[]";
   run.tasks.clear();
   run.result = {};
+  return page_run_with_result(run);
+}
+
+std::string page_run_with_result(const RunInfo& run) {
+  constexpr std::string_view kNoTasks = ",\"tasks\":[]";
   std::string json = run.json();
   size_t tasks = json.rfind(kNoTasks);
   if (tasks != std::string::npos) json.erase(tasks, kNoTasks.size());
@@ -119,6 +123,27 @@ std::string page_logs(const LogTail& tail) {
     list += (list.empty() ? "" : ",") + page_log_line(line);
   return fmt::format(R"({{"total":{},"matching":{},"lines":[{}]}})", tail.total(), tail.matching(),
                      list);
+}
+
+std::string page_parts(const std::vector<ResultPart>& parts) {
+  std::string list;
+  for (const ResultPart& part : parts) {
+    list += fmt::format(R"({}{{"path":{},"bytes":{},"digest":"{}",)", list.empty() ? "" : ",",
+                        page_text(part.path), part.bytes, part.digest.hex());
+    auto number = [&](double value) { return part.has_statistics ? number_json(value) : "null"; };
+    if (part.dtype.empty()) {
+      list += fmt::format(R"("name":{},"media":{},"text":{}}})", page_text(part.name),
+                          text_or_null_json(part.media), page_text(part.text));
+    } else {
+      std::string shape;
+      for (int64_t dimension : part.shape)
+        shape += fmt::format("{}{}", shape.empty() ? "" : ",", dimension);
+      list += fmt::format(
+          R"("dtype":"{}","shape":[{}],"min":{},"max":{},"mean":{},"not_finite":{}}})", part.dtype,
+          shape, number(part.min), number(part.max), number(part.mean), part.not_finite);
+    }
+  }
+  return "[" + list + "]";
 }
 
 std::string page_metrics(const std::vector<MetricSeries>& series, size_t limit) {

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/page/result_parts.hpp"
 #include "engine/query/run_logs.hpp"
 #include "flow/flow.hpp"
 
@@ -15,6 +16,9 @@ std::string page_text(std::string_view text);
 
 /// A run without its tasks and its result: `flow ls --json` with `result` null.
 std::string page_run_row(RunInfo run);
+
+/// A run without its tasks. `run` has none.
+std::string page_run_with_result(const RunInfo& run);
 
 /// Which runs are listed.
 struct RunFilter {
@@ -37,6 +41,10 @@ bool page_contains(std::string_view text, std::string_view wanted);
 std::string page_log_line(const LogLine& line);
 /// {"total":…,"matching":…,"lines":[…]}
 std::string page_logs(const LogTail& tail);
+
+/// [{"path","bytes","digest"} with "dtype","shape","min","max","mean","not_finite" of a tensor, or
+/// "name","media","text" of a file]. Statistics that are not known are null.
+std::string page_parts(const std::vector<ResultPart>& parts);
 
 /// {"series":[{"task","tag","metric","total","min","max","best","points":[[step,value,at]…]}]}.
 /// Of a series with more than `limit` points, evenly spaced ones, with the first and the last.

@@ -11,6 +11,8 @@ namespace {
 
 PageEndpoint endpoint_of_run(std::string_view part) {
   if (part.empty()) return PageEndpoint::run;
+  if (part == "tasks") return PageEndpoint::tasks;
+  if (part == "picture") return PageEndpoint::picture;
   if (part == "graph") return PageEndpoint::graph;
   if (part == "task") return PageEndpoint::task;
   if (part == "values") return PageEndpoint::values;
@@ -18,6 +20,9 @@ PageEndpoint endpoint_of_run(std::string_view part) {
   if (part == "metrics") return PageEndpoint::metrics;
   if (part == "cancel") return PageEndpoint::cancel;
   if (part == "signal") return PageEndpoint::signal;
+  if (part == "stop") return PageEndpoint::stop;
+  if (part == "retry") return PageEndpoint::retry;
+  if (part == "rollback") return PageEndpoint::rollback;
   return PageEndpoint::unknown;
 }
 
@@ -35,6 +40,10 @@ PageRoute page_route_of(std::string_view path) {
   if (path == "/api/session") return {PageEndpoint::session};
   if (path == "/api/events") return {PageEndpoint::events};
   if (path == "/api/runs") return {PageEndpoint::runs};
+  if (path == "/api/cluster") return {PageEndpoint::cluster};
+  if (path == "/api/services") return {PageEndpoint::services};
+  if (path == "/api/waiting") return {PageEndpoint::waiting};
+  if (path == "/sign-in") return {PageEndpoint::sign_in};
   if (path.starts_with(kAssets))
     return {PageEndpoint::asset, std::string(path.substr(kAssets.size()))};
   if (!path.starts_with(kRuns)) return {};
@@ -45,16 +54,23 @@ PageRoute page_route_of(std::string_view path) {
   return {endpoint_of_run(path.substr(std::min(end + 1, path.size()))), std::move(run)};
 }
 
-std::string_view page_methods(std::string_view path) {
-  switch (page_route_of(path).endpoint) {
-    case PageEndpoint::unknown:
-      return "";
+bool is_action(PageEndpoint endpoint) {
+  switch (endpoint) {
     case PageEndpoint::cancel:
     case PageEndpoint::signal:
-      return "POST";
+    case PageEndpoint::stop:
+    case PageEndpoint::retry:
+    case PageEndpoint::rollback:
+      return true;
     default:
-      return "GET";
+      return false;
   }
+}
+
+std::string_view page_methods(std::string_view path) {
+  PageEndpoint endpoint = page_route_of(path).endpoint;
+  if (endpoint == PageEndpoint::unknown) return "";
+  return is_action(endpoint) || endpoint == PageEndpoint::sign_in ? "POST" : "GET";
 }
 
 PageQuery::PageQuery(std::string_view query) {

@@ -8,12 +8,11 @@
 #include <utility>
 
 #include "engine/base/engine_thread.hpp"
-#include "engine/base/files.hpp"
-#include "engine/client/messages.hpp"
-#include "engine/client/run_stream.hpp"
 #include "engine/page/page_assets.hpp"
 #include "engine/page/page_json.hpp"
 #include "engine/page/page_routes.hpp"
+#include "engine/page/page_views.hpp"
+#include "engine/page/result_parts.hpp"
 #include "engine/query/task_values.hpp"
 #include "engine/store/lock.hpp"
 
@@ -25,7 +24,8 @@ constexpr uint64_t kBodyBytesMax = 64u << 10;
 constexpr size_t kRunsMax = 5'000, kRunsUsual = 500;
 constexpr size_t kLinesMax = 20'000, kLinesUsual = 2'000;
 constexpr size_t kValueBytesMax = 32u << 10;  // of a preview
-constexpr size_t kActionsMax = 8;
+constexpr size_t kStartedMax = 16;
+constexpr size_t kWaitingMax = 20'000, kWaitingUsual = 2'000;
 constexpr size_t kPointsMax = 10'000, kPointsUsual = 500;
 
 HttpResponse json_response(std::string json) { return {200, std::move(json)}; }
@@ -33,6 +33,11 @@ HttpResponse json_response(std::string json) { return {200, std::move(json)}; }
 int status_of(const Error& error) {
   if (error.kind == ErrorKind::user) return 404;  // an unknown run, task or metric
   return error.kind == ErrorKind::environment ? 503 : 500;
+}
+
+HttpResponse response_of(Result<std::string> json) {
+  return json.ok() ? json_response(std::move(*json))
+                   : error_response(status_of(json.error()), json.error().message);
 }
 
 std::string_view type_of(std::string_view name) {
@@ -57,51 +62,34 @@ HttpResponse task_response(const Reader& reader, const std::string& run, const s
   return json_response(page_task(info, *task, reader.why(info.id, name)));
 }
 
+HttpResponse refusal(const Error& error) { return error_response(status_of(error), error.message); }
+
+HttpResponse picture_response(const std::string& state_dir, const std::string& run,
+                              const std::string& task, const std::string& digest) {
+  auto picture = result_picture(state_dir, run, task, digest);
+  if (!picture.ok()) return refusal(picture.error());
+  return {200, std::move(picture->bytes), picture->media};
+}
+
 HttpResponse values_response(const std::string& state_dir, const std::string& run,
                              const std::string& task) {
   auto values = task_values(state_dir, run, task, kValueBytesMax);
-  if (!values.ok()) return error_response(status_of(values.error()), values.error().message);
+  if (!values.ok()) return refusal(values.error());
+  auto parts = result_parts(state_dir, run, task);
+  if (!parts.ok()) return refusal(parts.error());
   auto text = [](const std::string& json) { return json.empty() ? "null" : page_text(json); };
-  return json_response(fmt::format(R"({{"arguments":{},"result":{}}})", text(values->arguments),
-                                   text(values->result)));
-}
-
-HttpResponse answer_of_writer(const std::string& state_dir,
-                              const client_protocol::ClientRequest& request, const std::string& run,
-                              const std::string& command) {
-  if (!state_is_locked(state_dir))
-    return error_response(409, fmt::format("no process writes this state, and the page never does. "
-                                           "Use the command `{}`",
-                                           command));
-  auto reply = send_to_writer(state_dir, request);
-  if (!reply.ok()) return error_response(503, reply.error().message);
-  if (reply->has_error()) return error_response(409, reply->error().message());
-  return json_response(fmt::format(R"({{"run":{}}})", page_text(run)));
-}
-
-/// What is wrong with a signal, if anything is.
-std::optional<HttpResponse> signal_problem(const std::string& name, const std::string& json) {
-  if (name.empty()) return error_response(400, "a signal needs a name: ?name=NAME");
-  auto value = from_json(json);
-  if (value.ok()) return std::nullopt;
-  return error_response(400, fmt::format("the value of the signal `{}` is not JSON: {}. A text "
-                                         "needs its quotes",
-                                         name, value.error().message));
+  return json_response(fmt::format(R"({{"arguments":{},"result":{},"parts":{}}})",
+                                   text(values->arguments), text(values->result),
+                                   page_parts(*parts)));
 }
 
 }  // namespace
 
-/// What a writer is asked to do.
-struct PageServer::Action {
-  std::shared_ptr<client_protocol::ClientRequest> request =
-      std::make_shared<client_protocol::ClientRequest>();
-  std::string run, command = {};  // the command does the same, for the case that there is no writer
-};
-
-PageServer::PageServer(EngineOptions options, std::string state_dir)
+PageServer::PageServer(EngineOptions options, std::string state_dir, const std::string& who)
     : options_(options),
       state_dir_(std::move(state_dir)),
       fields_(page_security_fields()),
+      actions_(options, state_dir_, who),
       state_(std::move(options)) {
   state_.poll(
       [this] { return streams_.is_watched(); },
@@ -110,12 +98,16 @@ PageServer::PageServer(EngineOptions options, std::string state_dir)
 
 Result<std::unique_ptr<PageServer>> PageServer::open(const EngineOptions& options,
                                                      const std::string& state_dir,
-                                                     const HttpOptions& given) {
-  std::unique_ptr<PageServer> page(new PageServer(options, state_dir));
+                                                     const HttpOptions& given,
+                                                     PageExposure exposure,
+                                                     const std::string& who) {
+  std::unique_ptr<PageServer> page(new PageServer(options, state_dir, who));
   HttpOptions http = given;
   http.rules.body_max = kBodyBytesMax;
   http.rules.methods = page_methods;
   http.rules.keeps_fields = true;
+  http.rules.hosts = exposure.names;
+  http.rules.is_encrypted = exposure.is_encrypted;
   // A request may arrive before the port is known here; it waits for it.
   auto is_open = std::make_shared<std::promise<void>>();
   auto opened = is_open->get_future().share();
@@ -126,7 +118,8 @@ Result<std::unique_ptr<PageServer>> PageServer::open(const EngineOptions& option
       });
   if (!server.ok()) return server.error();
   page->server_ = std::move(*server);
-  page->access_ = std::make_unique<PageAccess>(PageTokens::make(), page->server_->port());
+  page->access_ =
+      std::make_unique<PageAccess>(PageTokens::make(), page->server_->port(), std::move(exposure));
   is_open->set_value();
   return page;
 }
@@ -139,20 +132,35 @@ void PageServer::handle(HttpRequest request, HttpReply reply) {
   PageRoute route = page_route_of(request.path);
   if (auto refusal = access_->check(request, route.endpoint))
     return send(reply, std::move(*refusal));
-  if (route.endpoint == PageEndpoint::home) return send(reply, asset_response("index.html"));
+  if (route.endpoint == PageEndpoint::sign_in) return send(reply, access_->sign_in(request));
+  if (route.endpoint == PageEndpoint::home)
+    return send(reply, asset_response(access_->wants_key(request) ? "sign-in.html" : "index.html"));
   if (route.endpoint == PageEndpoint::asset) return send(reply, asset_response(route.name));
   auto shared = std::make_shared<HttpReply>(std::move(reply));
+  if (route.endpoint == PageEndpoint::cluster)
+    return start(
+        Work::asks_writer,
+        [state_dir = state_dir_] { return response_of(page_cluster(state_dir)); }, shared);
+  if (route.endpoint == PageEndpoint::services)
+    return start(
+        Work::reads_state, [options = options_] { return json_response(page_services(options)); },
+        shared);
+  if (route.endpoint == PageEndpoint::values || route.endpoint == PageEndpoint::picture)
+    return start(
+        Work::reads_state,
+        [dir = state_dir_, route, query = PageQuery(request.query)] {
+          return route.endpoint == PageEndpoint::values
+                     ? values_response(dir, route.name, query.get("task"))
+                     : picture_response(dir, route.name, query.get("task"), query.get("digest"));
+        },
+        shared);
   auto job = [this, send, shared, route, query = PageQuery(request.query),
               body = std::move(request.body)](const Reader& reader) {
     if (shared->is_abandoned()) return;
     if (route.endpoint == PageEndpoint::events)
       return streams_.add(std::move(*shared), query.get("run"), fields_);
-    if (route.endpoint == PageEndpoint::cancel)
-      return start(cancel(reader.show(route.name).id), shared);
-    if (route.endpoint != PageEndpoint::signal) return send(*shared, answer(reader, route, query));
-    const std::string& name = query.get("name");
-    if (auto problem = signal_problem(name, body)) return send(*shared, std::move(*problem));
-    start(signal(reader.show(route.name).id, name, body), shared);
+    if (is_action(route.endpoint)) return act(reader, route, query, body, shared);
+    send(*shared, answer(reader, route, query));
   };
   auto refuse = [send, shared](const Error& error) {
     send(*shared, error_response(status_of(error), error.message));
@@ -162,7 +170,7 @@ void PageServer::handle(HttpRequest request, HttpReply reply) {
 }
 
 HttpResponse PageServer::answer(const Reader& reader, const PageRoute& route,
-                                const PageQuery& query) const {
+                                const PageQuery& query) {
   switch (route.endpoint) {
     case PageEndpoint::session:
       return json_response(session_json());
@@ -171,12 +179,16 @@ HttpResponse PageServer::answer(const Reader& reader, const PageRoute& route,
                                      query.number("limit", kRunsUsual, kRunsMax)));
     case PageEndpoint::run:
       return json_response(reader.show(route.name).json());
+    case PageEndpoint::tasks:
+      return json_response(
+          tables_.recent(reader, route.name, std::chrono::milliseconds(StateThread::kReaderMs))
+              .changes(query.number("table", 0, UINT64_MAX), query.number("since", 0, UINT64_MAX)));
+    case PageEndpoint::waiting:
+      return json_response(page_waiting(reader, query.number("limit", kWaitingUsual, kWaitingMax)));
     case PageEndpoint::graph:
       return json_response(page_graph(reader.graph(route.name)));
     case PageEndpoint::task:
       return task_response(reader, route.name, query.get("name"));
-    case PageEndpoint::values:
-      return values_response(state_dir_, route.name, query.get("task"));
     case PageEndpoint::logs:
       return logs(route.name, query);
     case PageEndpoint::metrics:
@@ -196,49 +208,56 @@ HttpResponse PageServer::logs(const std::string& run, const PageQuery& query) co
 }
 
 std::string PageServer::session_json() const {
-  return fmt::format(R"({{"state":{},"version":{},"writer":{},"token":{}}})", page_text(state_dir_),
-                     page_text(version()), state_is_locked(state_dir_),
-                     page_text(access_->tokens().action));
+  return fmt::format(R"({{"state":{},"version":{},"writer":{},"who":{},"token":{}}})",
+                     page_text(state_dir_), page_text(version()), state_is_locked(state_dir_),
+                     page_text(actions_.who()), page_text(access_->tokens().action));
 }
 
-PageServer::Action PageServer::cancel(const std::string& run) const {
-  Action action;
-  action.request->mutable_cancel_run()->set_run(run);
-  action.run = run;
-  action.command =
-      fmt::format("flow cancel {} --state {}", quote_shell(run), quote_shell(state_dir_));
-  return action;
+void PageServer::act(const Reader& reader, const PageRoute& route, const PageQuery& query,
+                     const std::string& body, std::shared_ptr<HttpReply> reply) {
+  // The id, since a name may be given to another run before the writer reads it. A rollback is of
+  // the name.
+  bool is_of_name = route.endpoint == PageEndpoint::rollback;
+  std::string run = is_of_name ? route.name : reader.show(route.name).id;
+  PageAction action;
+  try {
+    action = actions_.make(route.endpoint, run, query, body);
+  } catch (const Failed& failed) {
+    HttpResponse response = error_response(400, failed.error.message);
+    response.fields += fields_;
+    return reply->send(std::move(response));
+  }
+  start(
+      Work::asks_writer,
+      [state_dir = state_dir_, action = std::move(action)] {
+        return answer_of_writer(state_dir, action);
+      },
+      std::move(reply));
 }
 
-PageServer::Action PageServer::signal(const std::string& run, const std::string& name,
-                                      const std::string& json) const {
-  Action action;
-  client_protocol::SendSignal& signal = *action.request->mutable_send_signal();
-  signal.set_run(run);
-  signal.set_name(name);
-  signal.set_json(json);
-  action.run = run;
-  action.command = fmt::format("flow signal {} {} JSON --state {}", quote_shell(run),
-                               quote_shell(name), quote_shell(state_dir_));
-  return action;
-}
-
-void PageServer::start(Action action, std::shared_ptr<HttpReply> reply) const {
+void PageServer::start(Work kind, std::function<HttpResponse()> work,
+                       std::shared_ptr<HttpReply> reply) {
   auto send = [fields = fields_, reply = std::move(reply)](HttpResponse response) {
     response.fields += fields;
     reply->send(std::move(response));
   };
-  if (++*actions_ > kActionsMax) {
-    --*actions_;
-    return send(busy_response(503, "too many actions wait for the process that writes the state"));
+  if (++*started_ > kStartedMax) {
+    --*started_;
+    return send(busy_response(503, "too many requests wait for the process that writes the state"));
   }
-  // The thread has copies of all it uses, so the end of the page need not wait for the writer.
-  engine_thread([state_dir = state_dir_, actions = actions_, action = std::move(action), send] {
-    HttpResponse response =
-        answer_of_writer(state_dir, *action.request, action.run, action.command);
-    --*actions;
+  // It has copies of all it uses.
+  auto body = [started = started_, work = std::move(work), send] {
+    HttpResponse response;
+    try {
+      response = work();
+    } catch (const Failed& failed) {
+      response = error_response(status_of(failed.error), failed.error.message);
+    }
+    --*started;
     send(std::move(response));
-  }).detach();
+  };
+  if (kind == Work::reads_state) return readers_.start(std::move(body));
+  engine_thread(std::move(body)).detach();
 }
 
 }  // namespace flow

@@ -1,12 +1,16 @@
 // Answers the requests of the page: its files, its data and its actions.
 #pragma once
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 
+#include "engine/base/thread_group.hpp"
 #include "engine/page/event_stream.hpp"
 #include "engine/page/page_access.hpp"
+#include "engine/page/page_actions.hpp"
 #include "engine/page/state_thread.hpp"
+#include "engine/page/task_table.hpp"
 #include "engine/serve/http/http_server.hpp"
 #include "flow/flow.hpp"
 
@@ -14,35 +18,43 @@ namespace flow {
 
 class PageServer {
  public:
-  /// Listens at the address, one of loopback. `state_dir` is the state of `options`.
+  /// Listens at the address. `state_dir` is the state of `options`; `who` is recorded as the one
+  /// who asks for actions.
   static Result<std::unique_ptr<PageServer>> open(const EngineOptions& options,
                                                   const std::string& state_dir,
-                                                  const HttpOptions& http);
+                                                  const HttpOptions& http, PageExposure exposure,
+                                                  const std::string& who);
 
   uint16_t port() const { return server_->port(); }
   const std::string& link_token() const { return access_->tokens().link; }
 
  private:
-  PageServer(EngineOptions options, std::string state_dir);
+  PageServer(EngineOptions options, std::string state_dir, const std::string& who);
   /// On the server's thread.
   void handle(HttpRequest request, HttpReply reply);
+  void act(const Reader& reader, const PageRoute& route, const PageQuery& query,
+           const std::string& body, std::shared_ptr<HttpReply> reply);
   /// On the state's thread.
-  HttpResponse answer(const Reader& reader, const PageRoute& route, const PageQuery& query) const;
+  HttpResponse answer(const Reader& reader, const PageRoute& route, const PageQuery& query);
   HttpResponse logs(const std::string& run, const PageQuery& query) const;
   std::string session_json() const;
-  struct Action;
-  Action cancel(const std::string& run) const;
-  Action signal(const std::string& run, const std::string& name, const std::string& json) const;
-  /// Asks the writer of the state on a thread of its own, because a writer may be suspended.
-  void start(Action action, std::shared_ptr<HttpReply> reply) const;
+  enum class Work : uint8_t {
+    reads_state,  // the end of the page waits for it
+    asks_writer,  // it may run longer than the page, since a writer may be suspended
+  };
+  /// Answers with what `work` returns, on a thread of its own. It may throw Failed.
+  void start(Work kind, std::function<HttpResponse()> work, std::shared_ptr<HttpReply> reply);
 
   const EngineOptions options_;  // of the state
   const std::string state_dir_;
   const std::string fields_;  // of all responses
-  const std::shared_ptr<std::atomic<size_t>> actions_ =
+  const PageActions actions_;
+  const std::shared_ptr<std::atomic<size_t>> started_ =
       std::make_shared<std::atomic<size_t>>(0);  // that have no answer yet
   std::unique_ptr<PageAccess> access_;           // set before requests arrive
-  EventStreams streams_;
+  ThreadGroup readers_;
+  TaskTables tables_;  // as streams_: only the state's thread uses it
+  EventStreams streams_{tables_};
   StateThread state_;                   // after what its jobs use
   std::unique_ptr<HttpServer> server_;  // last: it calls handle()
 };

@@ -45,6 +45,45 @@ TEST_CASE("without a token the page is refused, and with a wrong one") {
   }
 }
 
+TEST_CASE("with TLS and keys a key is exchanged for a cookie, and permits a program") {
+  PageExposure exposure;
+  exposure.is_encrypted = true;
+  exposure.keys = {"first-key", "second-key"};
+  PageAccess access({"link", "cookie", "action"}, 8080, exposure);
+  HttpRequest home = request_of("GET", {{"Host", "models.example:8080"}});
+  CHECK(access.wants_key(home));
+  CHECK_FALSE(access.check(home, PageEndpoint::home).has_value());
+  CHECK_FALSE(access.check(home, PageEndpoint::asset).has_value());
+  CHECK(access.check(home, PageEndpoint::runs)->status == 401);
+  HttpRequest enter = request_of("POST", {{"Host", "models.example:8080"},
+                                          {"Origin", "https://models.example:8080"},
+                                          {"X-Flow-Key", "second-key"}});
+  HttpResponse entered = access.sign_in(enter);
+  CHECK(entered.status == 200);
+  CHECK(entered.fields ==
+        "Set-Cookie: flow_page_8080=cookie; HttpOnly; SameSite=Strict; Path=/; Secure\r\n");
+  for (const char* wrong : {"", "first", "second-key2", "cookie", "link"}) {
+    enter.fields[2].value = wrong;
+    CHECK(access.sign_in(enter).status == 403);
+  }
+  enter.fields = {{"Host", "models.example:8080"}, {"X-Flow-Key", "first-key"}};
+  CHECK(access.sign_in(enter).status == 403);  // no origin
+  HttpRequest program =
+      request_of("GET", {{"Host", "10.0.0.7:8080"}, {"Authorization", "Bearer first-key"}});
+  CHECK_FALSE(access.check(program, PageEndpoint::runs).has_value());
+  CHECK_FALSE(access.wants_key(program));
+  program.fields[1].value = "Bearer link";
+  CHECK(access.check(program, PageEndpoint::runs)->status == 401);
+}
+
+TEST_CASE("without keys nobody can sign in") {
+  HttpRequest enter = request_of(
+      "POST",
+      {{"Host", "127.0.0.1:8080"}, {"Origin", "http://127.0.0.1:8080"}, {"X-Flow-Key", ""}});
+  CHECK(access_of_test().sign_in(enter).status == 403);
+  CHECK_FALSE(access_of_test().wants_key(enter));
+}
+
 TEST_CASE("only the page's own cookie permits a request") {
   auto with = [](const std::string& cookies) {
     HttpRequest request = request_of("GET", {{"host", "localhost:9000"}, {"cookie", cookies}});

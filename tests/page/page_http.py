@@ -3,6 +3,7 @@
 
 usage: page_http.py --flow BIN [TEST...]
 """
+import base64
 import http.client
 import json
 import os
@@ -11,7 +12,7 @@ import signal
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from page_place import ASKS, SCRIPT, WAITS, PagePlace  # noqa: E402
+from page_place import ASKS, SCRIPT, SERVES, SHAPES, WAITS, PagePlace  # noqa: E402
 from place import main  # noqa: E402
 
 POLICY = ("default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; "
@@ -127,7 +128,7 @@ class PageHttp(PagePlace):
         self.assertEqual([json.loads(values[each]) for each in ("arguments", "result")], [[2], 4])
         failed = self.data("/api/runs/nightly/values", task="work[3]")
         self.assertEqual((json.loads(failed["arguments"]), failed["result"]), ([3], None))
-        self.assertEqual(self.data("/api/runs/nightly/values", task="sum"), {"arguments": None, "result": None}, "it was skipped")
+        self.assertEqual(self.data("/api/runs/nightly/values", task="sum"), {"arguments": None, "result": None, "parts": []}, "it was skipped")
         series = self.data("/api/runs/nightly/metrics", task="work[2]")["series"]
         self.assertEqual([(each["metric"], [point[:2] for point in each["points"]]) for each in series],
                          [("loss", [[i, 2 / i] for i in range(1, 6)])])
@@ -236,7 +237,177 @@ class PageHttp(PagePlace):
         _, _, body = self.ask("/api/runs/asked/signal?name=it%27s+on", "POST", **fields, body="true")
         self.assertIn("flow signal %s 'it'\\''s on' JSON --state " % self.show("asked")["run"], json.loads(body)["error"])
 
+    def test_a_run_and_a_task_are_retried(self):
+        self.lead()
+        self.exits(1, self.flow("run", "mixed.lua", "--name", "nightly", "--quiet"))
+        run = self.show("nightly")
+        self.open_page()
+        self.log_in()
+        self.assertEqual(self.data("/api/session")["who"], self.user())
+        self.assertEqual(self.act("/api/runs/nightly/retry"), {"run": run["run"]})
+        self.until("two more attempts", lambda: self.tasks("nightly")["work[3]"]["attempts"] == 4 and self.show("nightly")["status"] == "failed")
+        self.act("/api/runs/nightly/retry", task="load")
+        self.until("another attempt", lambda: self.tasks("nightly")["load"]["attempts"] == 2 and self.show("nightly")["status"] == "failed")
+        self.kill(self.head)
+        fields = {"Origin": self.address.rstrip("/"), "X_Flow_Token": self.data("/api/session")["token"]}
+        for path, command in (("retry?task=work%5B3%5D", "flow retry %s 'work[3]' --state " % run["run"]), ("retry", "flow retry %s --state " % run["run"]),
+                              ("stop", "flow stop %s --state " % run["run"]), ("rollback", "flow rollback nightly --state ")):
+            status, _, body = self.ask("/api/runs/nightly/" + path, "POST", **fields)
+            self.assertEqual(status, 409)
+            self.assertIn(command, json.loads(body)["error"])
+
+    def test_runs_are_stopped_signalled_and_cancelled(self):
+        self.write("asks.lua", ASKS)
+        self.lead()
+        self.open_page()
+        self.log_in()
+        held = self.start("run", "waits.lua", "--param", "path=" + self.path("gate"), "--name", "held")
+        self.until_holds("first")
+        self.open("gate")
+        self.end(held)
+        asks = self.start("run", "asks.lua", "--name", "asked")
+        self.until_waits("ask", "asked")
+        self.act("/api/runs/asked/signal", body='"yes"', name="approved")
+        self.exits(0, self.end(asks))
+        self.assertEqual(self.show("asked")["result"], "yes")
+        other = self.start("run", "waits.lua", "--param", "path=" + self.path("other"), "--name", "other", "--grace", "1s")
+        self.until_holds("first", "other")
+        self.until("the page has read it", lambda: "other" in [run["name"] for run in self.data("/api/runs")["runs"]])
+        self.act("/api/runs/other/stop")
+        self.end(other)
+        self.assertEqual(self.show("other")["status"], "interrupted")
+        self.act("/api/runs/other/cancel")
+        self.assertEqual(self.show("other")["status"], "cancelled")
+
+    def test_a_service_is_shown_and_rolled_back(self):
+        for factor in (2, 3):
+            self.write("v%d.lua" % factor, SERVES.replace("FACTOR", str(factor)))
+        self.lead()
+        self.good("run", "v2.lua", "--name", "prod", "--detach")
+        first = self.show("prod")["run"]
+        self.good("run", "v3.lua", "--name", "prod", "--detach")
+        self.until("the first one has ended", lambda: self.show(first)["status"] == "succeeded")
+        self.open_page("--token-name", "deploy")
+        self.log_in()
+        shown = self.data("/api/services")
+        listed = self.good("services", "--json").lines()
+        stable = ("name", "status", "service", "version", "url", "replicas", "requests", "percent")
+        self.assertEqual([[each[field] for field in stable] for each in shown["services"]], [[each[field] for field in stable] for each in listed])
+        self.assertEqual([run["run"] for run in shown["runs"]], [listed[0]["version"]])
+        run = self.act("/api/runs/prod/rollback")["run"]
+        self.assertNotIn(run, (first, listed[0]["version"]))
+        self.until("it serves", lambda: self.show(run)["status"] == "serving" and self.show(listed[0]["version"])["status"] == "succeeded")
+        self.assertEqual({task["user"] for task in self.show(run)["tasks"]}, {"deploy"})
+        self.act("/api/runs/prod/stop")
+        self.assertEqual(self.show(run)["status"], "succeeded")
+
+    # ---- other views
+
+    def test_workers_and_what_waits(self):
+        self.lead()
+        self.open_page()
+        self.log_in()
+        self.start("run", "waits.lua", "--param", "path=" + self.path("gate"), "--name", "held")
+        self.until_holds("first")
+        cluster = self.data("/api/cluster")
+        self.assertEqual(cluster["nodes"], self.good("nodes", "--json").lines())
+        self.assertEqual(cluster["nodes"][0]["tasks"], ["%s hold" % self.show("held")["run"]])
+        self.write("asks.lua", ASKS)
+        self.start("run", "asks.lua", "--name", "asked")
+        self.until_waits("ask", "asked")
+        waiting = self.data("/api/waiting")
+        task = self.tasks("asked")["ask"]
+        self.assertEqual(waiting, {"total": 1, "tasks": [{"run": self.show("asked")["run"], "name": "asked", "task": "ask", "tag": None, "status": "waiting",
+                                                          "waits_for": task["waits_for"]}]})
+        self.kill(self.head)
+        self.assertEqual(self.data("/api/cluster"), {"address": None, "nodes": [], "readings": {}})
+
+    def test_what_is_in_a_result(self):
+        png = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+        self.write("shapes.lua", SHAPES.replace("PNG", png))
+        self.good("run", "shapes.lua", "--quiet")
+        self.open_page()
+        self.log_in()
+        (tensor,) = self.data("/api/runs/last/values", task="numbers")["parts"]
+        self.assertEqual({name: tensor[name] for name in ("path", "dtype", "shape", "min", "max", "mean", "not_finite", "bytes")},
+                         {"path": "w", "dtype": "i64", "shape": [2, 3], "min": 1, "max": 9, "mean": 4, "not_finite": 0, "bytes": 48})
+        parts = {part["path"]: part for part in self.data("/api/runs/last/values", task="files")["parts"]}
+        self.assertEqual({path: part["media"] for path, part in parts.items()}, {"picture": "image/png", "text": "text/plain", "page": "text/plain"})
+        self.assertEqual(parts["text"]["text"], "a <b>note</b>\n")
+        path = "/api/runs/last/picture?task=files&digest="
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=60)
+        self.addCleanup(connection.close)
+        connection.request("GET", path + parts["picture"]["digest"], headers={"Cookie": self.cookie})
+        answer = connection.getresponse()
+        self.assertEqual((answer.status, answer.headers["Content-Type"]), (200, "image/png"))
+        self.assertEqual(base64.b64encode(answer.read()).decode(), png)
+        # What may hold a script is never sent as a picture, nor is a file of another task.
+        self.assertEqual(self.ask(path + parts["page"]["digest"])[0], 404)
+        self.assertEqual(self.ask("/api/runs/last/picture?task=numbers&digest=" + parts["picture"]["digest"])[0], 404)
+
+    def test_only_changed_tasks_are_sent(self):
+        self.flow("run", "mixed.lua", "--name", "nightly", "--quiet")
+        run = self.show("nightly")
+        self.open_page()
+        self.log_in()
+        path = "/api/runs/%s/tasks" % run["run"]
+        whole = self.data(path)
+        self.assertEqual([row[1] for row in whole["rows"]], [task["name"] for task in run["tasks"]])
+        self.assertEqual([row[3] for row in whole["rows"]], [task["status"] for task in run["tasks"]])
+        self.assertEqual((whole["total"], whole["user"]), (len(run["tasks"]), self.user()))
+        self.assertEqual(whole["run"], {name: value for name, value in run.items() if name != "tasks"})
+        again = self.data(path, table=whole["table"], since=whole["sequence"])
+        self.assertEqual((again["rows"], again["run"]), ([], None))
+        self.assertEqual(self.data(path, table=whole["table"] + 1, since=whole["sequence"])["rows"], whole["rows"])
+
     # ---- its start and its end
+
+    def test_beyond_loopback_it_needs_tls_and_keys(self):
+        options = self.certificate()
+        for missing in ([], options[:4], options[4:]):
+            self.exits(2, self.flow("ui", "--listen", "0.0.0.0:0", *missing), "--tls-cert", "--keys")
+        self.exits(2, self.flow("ui", "--tls-cert", self.path("cert.pem")), "--tls-key")
+        self.exits(2, self.flow("ui", "--keys", self.path("none")), "none")
+        self.exits(2, self.flow("ui", "--token-name", "two words"), "two words")
+        self.flow("run", "mixed.lua", "--quiet")
+        self.open_page("--listen", "0.0.0.0:0", *options)
+        self.assertTrue(self.address.startswith("https://"), self.address)
+        self.host = "127.0.0.1"
+        own = "https://%s:%d" % (self.host, self.port)
+        status, _, body = self.ask("/")
+        self.assertEqual(status, 200)
+        self.assertIn("/assets/sign-in.js", body)
+        self.assertEqual(self.ask("/assets/sign-in.js")[0], 200)
+        self.assertEqual(self.ask("/api/runs")[0], 401)
+        self.assertEqual(self.ask("/sign-in", "POST", Origin=own, X_Flow_Key="first-key")[0], 403)
+        self.assertEqual(self.ask("/sign-in", "POST", X_Flow_Key="second-key-of-the-page")[0], 403, "no origin")
+        self.assertEqual(self.ask("/sign-in", "POST", Origin="http://" + own[8:], X_Flow_Key="second-key-of-the-page")[0], 403, "not encrypted")
+        status, headers, _ = self.ask("/sign-in", "POST", Origin=own, X_Flow_Key="second-key-of-the-page")
+        self.assertEqual(status, 200)
+        self.assertIn("; Secure", headers["Set-Cookie"])
+        self.assertEqual(self.ask("/api/runs", Authorization="Bearer first-key-of-the-page")[0], 200)
+        self.assertEqual(self.ask("/api/runs", Authorization="Bearer first-key")[0], 401)
+        self.cookie = headers["Set-Cookie"].split(";")[0]
+        self.assertEqual(len(self.data("/api/runs")["runs"]), 1)
+        self.assertIn("/assets/app.js", self.ask("/")[2])
+
+    def test_a_head_serves_the_page(self):
+        self.lead("--ui", "127.0.0.1:0", "--token-name", "team")
+        said = json.loads(self.head.stdout.readline())
+        self.link, self.address, self.cookie = said["url"], said["address"], None
+        self.host, port = self.address.split("/")[2].split(":")
+        self.port = int(port)
+        self.log_in()
+        self.exits(1, self.flow("run", "mixed.lua", "--name", "nightly", "--quiet"))
+        self.assertEqual(self.data("/api/runs")["runs"], [dict(row, result=None) for row in self.runs()])
+        self.assertEqual(self.data("/api/session")["writer"], True)
+        self.act("/api/runs/nightly/retry", task="load")
+        self.until("the retry", lambda: self.tasks("nightly")["load"]["attempts"] == 2)
+        self.assertEqual(self.data("/api/session")["who"], "team")
+        self.head.send_signal(signal.SIGINT)
+        self.exits(0, self.end(self.head))
+        self.exits(2, self.flow("head", "--keys", self.path("keys")), "--ui")
+        self.exits(2, self.flow("head", "--listen", "127.0.0.1:0", "--ui", "0.0.0.0:0"), "--tls-cert")
 
     def test_it_ends_by_a_signal_and_with_its_terminal(self):
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

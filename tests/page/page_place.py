@@ -2,6 +2,9 @@
 import http.client
 import json
 import os
+import pwd
+import ssl
+import subprocess
 import sys
 import urllib.parse
 
@@ -53,6 +56,27 @@ local ask = flow.task("ask", function(ctx) return ctx:wait("approved") end)
 return flow.pipeline("asks", {}, function(p) return ask() end)
 '''
 
+# A service whose versions differ by a factor.
+SERVES = r'''
+local flow = require "flow"
+local scale = flow.service("scale", { port = 0 }, function(ctx)
+  return { predict = function(inputs) return { y = inputs.x * FACTOR } end }
+end)
+return flow.pipeline("scaled", {}, function() return scale() end)
+'''
+
+# Results that can be looked at.
+SHAPES = r'''
+local flow = require "flow"
+local rows = flow.task("rows", function(ctx) return { { name = "a", n = 1 }, { name = "b", n = 2 } } end)
+local numbers = flow.task("numbers", function(ctx) return { w = flow.tensor({ { 1, 2, 3 }, { 4, 5, 9 } }) } end)
+local files = flow.shell("files", { args = { "png" }, outputs = { picture = "dot.png", text = "note.txt", page = "page.svg" },
+  command = [[printf %s {png} | base64 -d > dot.png; echo "a <b>note</b>" > note.txt; echo '<svg xmlns="http://www.w3.org/2000/svg"/>' > page.svg]] })
+return flow.pipeline("shapes", {}, function(p)
+  return { rows = rows(), numbers = numbers(), files = files { png = "PNG" } }
+end)
+'''
+
 # A task fails with bytes that are not text.
 BYTES = r'''
 local flow = require "flow"
@@ -86,9 +110,33 @@ class PagePlace(Place):
         self.cookie = None
         return process
 
+    def lead(self, *words):
+        """Starts `flow head`, which writes the state; returns the object that it prints."""
+        self.head = self.start("head", "--listen", "127.0.0.1:0", "--jobs", "2", "--json", *words)
+        return json.loads(self.head.stdout.readline())
+
+    def user(self):
+        return pwd.getpwuid(os.getuid()).pw_name
+
+    def certificate(self):
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", "/CN=localhost",
+                        "-days", "2", "-keyout", self.path("key.pem"), "-out", self.path("cert.pem")], check=True, stderr=subprocess.DEVNULL)
+        self.write("keys", "first-key-of-the-page\nsecond-key-of-the-page\n")
+        return ["--tls-cert", self.path("cert.pem"), "--tls-key", self.path("key.pem"), "--keys", self.path("keys")]
+
+    def act(self, path, body=None, **query):
+        """An action of the page: the answer."""
+        fields = {"Origin": self.address.rstrip("/"), "X_Flow_Token": self.data("/api/session")["token"]}
+        status, _, answer = self.ask(path + ("?" + urllib.parse.urlencode(query) if query else ""), "POST", body=body, **fields)
+        self.assertEqual(status, 200, answer)
+        return json.loads(answer)
+
     def ask(self, path, method="GET", cookie=True, host=None, body=None, **fields):
         """(status, headers, body) of one request."""
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=60)
+        if self.address.startswith("https"):
+            connection = http.client.HTTPSConnection(self.host, self.port, timeout=60, context=ssl._create_unverified_context())
+        else:
+            connection = http.client.HTTPConnection(self.host, self.port, timeout=60)
         headers = {"Host": host or "%s:%d" % (self.host, self.port), **{name.replace("_", "-"): value for name, value in fields.items()}}
         if cookie and self.cookie:
             headers["Cookie"] = self.cookie

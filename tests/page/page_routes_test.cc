@@ -29,6 +29,15 @@ TEST_CASE("a path names an endpoint and a run or a file") {
   CHECK(described("/api/runs/r/values") == described(PageEndpoint::values, "r"));
   CHECK(described("/api/runs/r/cancel") == described(PageEndpoint::cancel, "r"));
   CHECK(described("/api/runs/r/signal") == described(PageEndpoint::signal, "r"));
+  CHECK(described("/api/runs/r/tasks") == described(PageEndpoint::tasks, "r"));
+  CHECK(described("/api/runs/r/stop") == described(PageEndpoint::stop, "r"));
+  CHECK(described("/api/runs/r/retry") == described(PageEndpoint::retry, "r"));
+  CHECK(described("/api/runs/digits/rollback") == described(PageEndpoint::rollback, "digits"));
+  CHECK(described("/api/runs/r/picture") == described(PageEndpoint::picture, "r"));
+  CHECK(described("/api/cluster") == described(PageEndpoint::cluster));
+  CHECK(described("/api/services") == described(PageEndpoint::services));
+  CHECK(described("/api/waiting") == described(PageEndpoint::waiting));
+  CHECK(described("/sign-in") == described(PageEndpoint::sign_in));
 }
 
 TEST_CASE("other paths are unknown, and each path has one method") {
@@ -39,7 +48,9 @@ TEST_CASE("other paths are unknown, and each path has one method") {
   }
   CHECK(page_methods("/") == "GET");
   CHECK(page_methods("/api/runs/r") == "GET");
-  CHECK(page_methods("/api/runs/r/cancel") == "POST");
+  for (const char* action : {"cancel", "signal", "stop", "retry", "rollback"})
+    CHECK(page_methods(std::string("/api/runs/r/") + action) == "POST");
+  CHECK(page_methods("/sign-in") == "POST");
 }
 
 TEST_CASE("the fields of a query are decoded") {

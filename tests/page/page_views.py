@@ -4,13 +4,14 @@ chromium-driver and python3-selenium.
 
 usage: page_views.py --flow BIN [TEST...]
 
-With AXE_SCRIPT, the path of axe.min.js (of the wheel axe-playwright-python, for example), axe checks each view too.
+axe checks each view too: its script is that of the wheel axe-playwright-python, which is installed next to the build, or the file that
+AXE_SCRIPT names.
 """
 import os
 import re
 import shutil
+import subprocess
 import sys
-import unittest
 
 SYSTEM_PYTHON = "/usr/bin/python3"  # whose packages are Debian's
 try:
@@ -26,14 +27,31 @@ except ImportError:
     sys.exit(77)
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from page_place import ASKS, BIG, BYTES, NAMES, SCRIPT, WAITS, PagePlace  # noqa: E402
-from place import main  # noqa: E402
+from page_place import ASKS, BIG, BYTES, NAMES, SCRIPT, SERVES, SHAPES, WAITS, PagePlace  # noqa: E402
+from place import OPTIONS, main  # noqa: E402
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "interop"))
+from packages import python_with_packages  # noqa: E402
 
 STATES = ("succeeded", "failed", "running", "waiting", "ready", "pending", "skipped", "cancelled", "cached", "ignored")
 
 
 def programs():
     return shutil.which("chromium"), shutil.which("chromedriver")
+
+
+def axe_script():
+    """(text, reason): the script of axe, or None and why there is none."""
+    path = os.environ.get("AXE_SCRIPT")
+    if not path:
+        find = "import importlib.util as u; print(u.find_spec('axe_playwright_python').submodule_search_locations[0])"
+        build = os.path.dirname(os.path.dirname(OPTIONS.flow))
+        python, why = python_with_packages(build, "page-python", ["--no-deps", "axe-playwright-python"], find)
+        if python is None:
+            return None, why
+        path = os.path.join(subprocess.run([python, "-c", find], check=True, capture_output=True, text=True).stdout.strip(), "axe.min.js")
+    with open(path) as file:
+        return file.read(), ""
 
 
 def counts_in(text):
@@ -166,6 +184,7 @@ class Views(PagePlace):
         ran = sorted(task["name"] for task in run["tasks"] if task["attempts"] > 0)
         self.assertEqual(sorted(self.driver.execute_script("return [...document.querySelectorAll('.spans .span')].map((bar) => bar.dataset.task)")), ran)
         self.assertEqual(len(self.all(".spans .cross")), run["counts"]["failed"])
+        self.assertEqual(self.text("#user"), run["tasks"][0]["user"])
         self.assertEqual(len(self.all(".spans .retry")), sum(task["attempts"] > 1 for task in run["tasks"]))
         rows = {cells[0]: cells for cells in self.driver.execute_script(
             "return [...document.querySelectorAll('.virtual tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent))")}
@@ -177,6 +196,175 @@ class Views(PagePlace):
         self.all("#task-search")[0].send_keys("BROKEN")
         self.wait("the search", lambda: self.texts(".virtual tbody a") == ["work[3]"])
         self.is_quiet()
+
+    def test_the_timeline_is_zoomed_and_marks_the_critical_path(self):
+        self.flow("run", "mixed.lua", "--quiet")
+        run = self.show()
+        self.browse()
+        self.visit("#/runs/" + run["run"])
+        self.wait("the bars", lambda: len(self.all(".spans .span")) > 0)
+        # The last task to end, and before each task the one among its needs that ended last.
+        tasks = [task for task in run["tasks"] if task["finished"] and task["attempts"] > 0]
+        last = max(tasks, key=lambda task: task["finished"])
+        marked = self.driver.execute_script("return [...document.querySelectorAll('.spans .critical')].map((bar) => bar.dataset.task)")
+        self.assertIn(last["name"], marked)
+        if last["name"].startswith("work"):
+            self.assertEqual(sorted(marked), sorted(["load", last["name"]]))
+        for name in marked:
+            self.assertIn(name, self.text("#critical"))
+        whole = self.texts(".spans .tick")
+        self.assertFalse(self.all("#zoom-all")[0].is_enabled())
+        self.click("#zoom-in")
+        self.wait("half of it", lambda: self.texts(".spans .tick") != whole)
+        zoomed = self.texts(".spans .tick")
+        self.assertTrue(self.all("#zoom-left")[0].is_enabled())
+        self.click("#zoom-left")
+        self.wait("the begin", lambda: self.texts(".spans .tick")[0] == whole[0])
+        self.assertNotEqual(self.texts(".spans .tick"), zoomed)
+        self.click("#zoom-all")
+        self.wait("the whole run", lambda: self.texts(".spans .tick") == whole)
+        self.driver.execute_script("document.querySelector('.timeline .scroll').focus()")
+        self.press("+")
+        self.wait("zoomed by the keyboard", lambda: self.texts(".spans .tick") == zoomed)
+        self.press("0")
+        self.wait("the whole run again", lambda: self.texts(".spans .tick") == whole)
+        self.is_quiet()
+
+    def test_what_is_in_a_result(self):
+        png = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+        self.write("shapes.lua", SHAPES.replace("PNG", png))
+        self.good("run", "shapes.lua", "--quiet")
+        run = self.show()["run"]
+        self.browse()
+        self.visit("#/runs/%s/task/rows" % run)
+        self.wait("the table", lambda: len(self.all("#result-table tbody tr")) == 2)
+        self.assertEqual(self.texts("#result-table th"), ["n", "name"])
+        self.assertEqual(self.texts("#result-table td"), ["1", "a", "2", "b"])
+        self.visit("#/runs/%s/task/numbers" % run)
+        self.wait("the tensor", lambda: "i64 2 × 3, 48 B" in self.text("#parts li"))
+        self.assertIn("min 1 · mean 4 · max 9", self.text("#parts li"))
+        self.visit("#/runs/%s/task/files" % run)
+        self.wait("the files", lambda: len(self.all("#parts li")) == 3)
+        self.wait("the picture", lambda: self.driver.execute_script("const i = document.querySelector('#parts img'); return i && i.complete && i.naturalWidth") == 1)
+        self.assertEqual(len(self.all("#parts img")), 1)
+        self.assertIn("a <b>note</b>", self.text("#parts [data-path=text] pre"))
+        self.assertIn("<svg", self.text("#parts [data-path=page] pre"), "as text only")
+        self.is_quiet()
+
+    def test_metrics_of_several_runs_in_one_plot(self):
+        for name in ("one", "two"):
+            self.flow("run", "mixed.lua", "--name", name, "--fresh", "--quiet")
+        points = {run: {each["task"]: each["points"] for each in self.good("metrics", run, "--json").lines()} for run in ("one", "two")}
+        runs = {name: self.show(name)["run"] for name in ("one", "two")}
+        self.browse()
+        self.visit("#/metrics?run=%s&run=%s" % (runs["one"], runs["two"]))
+        self.wait("the lines", lambda: self.text("#summary") == "8 lines")
+        self.assertEqual(self.texts("#metric option"), ["loss"])
+
+        def last():
+            rows = self.driver.execute_script("return [...document.querySelectorAll('#legend li')].map((row) => [row.dataset.run, row.dataset.task, row.querySelector('.last').textContent])")
+            return {(run, task): float(value) for run, task, value in rows}
+        for name, run in runs.items():
+            for task, series in points[name].items():
+                self.assertAlmostEqual(last()[run, task], series[-1]["value"], places=3)
+        # Half of the weight is on what was before: 2, 1, 2/3, 1/2, 2/5 of work[2].
+        self.driver.execute_script("const s = document.getElementById('smooth'); s.value = 0.5; s.dispatchEvent(new Event('input'))")
+        mean, weight = 0, 0
+        for value in [2 / i for i in range(1, 6)]:
+            mean, weight = mean / 2 + value / 2, weight / 2 + 0.5
+        self.wait("smoothed", lambda: abs(last()[runs["one"], "work[2]"] - mean / weight) < 1e-3)
+        path = self.all("#overlay .line")[0].get_attribute("d")
+        self.click("#log-scale")
+        self.wait("another scale", lambda: self.all("#overlay .line")[0].get_attribute("d") != path)
+        self.click("#axis option[value=time]")
+        self.assertIn("log", self.text("label[for=log-scale]").lower())
+        self.click("#metric-runs input[data-run='%s']" % runs["two"])
+        self.wait("one run", lambda: self.text("#summary").startswith("4 lines"))
+        self.assertEqual(set(self.driver.execute_script("return [...document.querySelectorAll('#legend li')].map((row) => row.dataset.run)")), {runs["one"]})
+        self.is_quiet()
+
+    # ---- workers, services, what waits
+
+    def test_workers_and_what_waits(self):
+        self.write("asks.lua", ASKS)
+        self.lead()
+        self.start("run", "waits.lua", "--param", "path=" + self.path("gate"), "--name", "held")
+        self.until_holds("first")
+        self.start("run", "asks.lua", "--name", "asked")
+        self.until_waits("ask", "asked")
+        node = self.good("nodes", "--json").lines()[0]
+        self.browse()
+        self.visit("#/workers")
+        self.wait("the worker", lambda: len(self.all("[data-worker]")) == 1)
+        self.assertEqual(self.text(".cpus"), "%g of %g" % (node["cpus_used"], node["cpus"]))
+        self.assertEqual(self.text("[data-worker] .state"), node["status"])
+        self.assertEqual(self.texts(".holds a"), [task.split(" ")[1] for task in node["tasks"]])
+        self.assertEqual(len(self.all("[data-gpu]")), len(node["gpus"]))
+        self.visit("#/waiting")
+        self.wait("what waits", lambda: self.text("#summary") == "1 task")
+        self.assertEqual(self.texts(".virtual tbody td"), ["asked", "ask", "waiting", self.tasks("asked")["ask"]["waits_for"]])
+        self.open("gate")
+        self.good("signal", "asked", "approved")
+        self.wait("nothing waits", lambda: self.text("#summary") == "Nothing waits.")
+        self.visit("#/workers")
+        self.wait("nothing runs", lambda: self.text(".tasks") == "none")
+        self.kill(self.head)
+        self.wait("no worker", lambda: "No process writes this state" in self.text("#summary"))
+        self.assertEqual(self.all("[data-worker]"), [])
+
+    def test_services_and_a_rollback(self):
+        for factor in (2, 3):
+            self.write("v%d.lua" % factor, SERVES.replace("FACTOR", str(factor)))
+        self.lead()
+        self.good("run", "v2.lua", "--name", "prod", "--detach")
+        first = self.show("prod")["run"]
+        self.good("run", "v3.lua", "--name", "prod", "--detach")
+        self.until("the first one has ended", lambda: self.show(first)["status"] == "succeeded")
+        (service,) = self.good("services", "--json").lines()
+        self.browse()
+        self.visit("#/services")
+        self.wait("the service", lambda: len(self.all(".service-item")) == 1)
+        self.assertEqual(self.all(".service-item")[0].get_attribute("data-version"), service["version"])
+        self.assertEqual(self.text(".requests"), str(service["requests"]))
+        self.assertEqual(self.text(".percent"), "%d%%" % service["percent"])
+        self.assertEqual(self.text(".replicas"), str(len(service["replicas"])))
+        self.assertEqual(self.texts(".service-item td")[:3], [service["replicas"][0]["name"], service["replicas"][0]["status"], str(service["replicas"][0]["pid"])])
+        self.click("#rollback-0")
+        self.assertIn("started by " + self.user(), self.text("dialog[open]"))
+        self.click("#rollback-0-confirm")
+        self.wait("the run that serves then", lambda: self.text("h1") == "prod" and self.text("#facts .state") == "serving")
+        run = self.show("prod")["run"]
+        self.assertNotIn(run, (first, service["version"]))
+        self.assertIn(run, self.driver.current_url)
+        self.click("#stop")
+        self.click("#stop-confirm")
+        self.wait("it has ended", lambda: self.text("#facts .state") == "succeeded")
+        self.assertEqual(self.show(run)["status"], "succeeded")
+        self.is_quiet()
+
+    def test_a_run_and_a_task_are_retried(self):
+        self.lead()
+        self.exits(1, self.flow("run", "mixed.lua", "--name", "nightly", "--quiet"))
+        run = self.show("nightly")["run"]
+        self.browse()
+        self.visit("#/runs/" + run)
+        self.wait("the button", lambda: len(self.all("#retry")) == 1)
+        self.click("#retry")
+        self.press(Keys.ESCAPE)
+        self.wait("the dialog is closed", lambda: not self.all("dialog[open]"))
+        self.assertEqual(self.tasks("nightly")["work[3]"]["attempts"], 2)
+        self.click("#retry")
+        self.click("#retry-confirm")
+        self.wait("four attempts", lambda: self.tasks("nightly")["work[3]"]["attempts"] == 4 and self.text("#facts .state") == "failed")
+        self.visit("#/runs/%s/task/load" % run)
+        self.wait("the button", lambda: len(self.all("#retry")) == 1)
+        self.click("#retry")
+        self.click("#retry-confirm")
+        self.wait("another attempt", lambda: self.text("#attempt-count") == "2")
+        self.until("it has ended", lambda: self.show("nightly")["status"] == "failed")
+        self.kill(self.head)
+        self.visit("#/runs/" + run)
+        self.wait("the command", lambda: "flow retry %s --state %s" % (run, self.state) in self.text(".heading"))
 
     def test_a_task_with_its_log(self):
         self.flow("run", "mixed.lua", "--quiet")
@@ -296,7 +484,7 @@ class Views(PagePlace):
         self.wait("the task", lambda: len(self.all(".virtual tbody a")) == 1)
         self.assertEqual(self.text("#facts .state"), "interrupted")
         self.assertEqual(self.all("[data-since]"), [])
-        self.assertIn("flow cancel %s --state %s" % (run["run"], self.state), self.text(".actions"), "no process would do it")
+        self.assertIn("flow cancel %s --state %s" % (run["run"], self.state), self.text(".heading"), "no process would do it")
         words = self.driver.execute_async_script("""
             const end = arguments[0];
             import("/assets/format.js").then((m) => end(["plain-1", "", "it's on", "$HOME"].map(m.shellWord)))""")
@@ -430,8 +618,8 @@ return flow.pipeline("talks", { path = flow.param.string {} }, function(p) retur
         self.driver.execute_script("""
             const real = window.fetch;
             window.late = [];
-            window.fetch = (address, options) => address !== arguments[0] ? real(address, options) :
-              new Promise((go) => window.late.push(() => go(new Response('{"error":"gone"}', { status: 404 }))));""", "/api/runs/" + run)
+            window.fetch = (address, options) => !address.startsWith(arguments[0]) ? real(address, options) :
+              new Promise((go) => window.late.push(() => go(new Response('{"error":"gone"}', { status: 404 }))));""", "/api/runs/%s/tasks" % run)
         self.set_hidden(True)
         self.set_hidden(False)
         self.wait("a refresh", lambda: self.driver.execute_script("return window.late.length") == 1)
@@ -473,9 +661,9 @@ return flow.pipeline("talks", { path = flow.param.string {} }, function(p) retur
         self.flow("run", "mixed.lua", "--quiet")
         run = self.show()["run"]
         self.browse()
-        for path in ("#/", "#/runs/" + run, "#/runs/%s/task/tool" % run):
+        for path in ("#/", "#/runs/" + run, "#/runs/%s/task/tool" % run, "#/metrics?run=" + run, "#/waiting", "#/workers", "#/services"):
             self.visit(path)
-            self.wait("the view", lambda: len(self.all("main tbody tr")) > 0)
+            self.wait("the view", self.is_drawn)
             nameless = self.driver.execute_script("""
                 const named = (e) => e.getAttribute("aria-label") || (e.labels && e.labels.length > 0) || e.textContent.trim() !== "" ||
                   (e.getAttribute("aria-labelledby") && document.getElementById(e.getAttribute("aria-labelledby")));
@@ -486,19 +674,31 @@ return flow.pipeline("talks", { path = flow.param.string {} }, function(p) retur
             self.assertEqual(len(ids), len(set(ids)), path)
             self.assertEqual(len(self.all("h1")), 1)
 
-    @unittest.skipUnless("AXE_SCRIPT" in os.environ, "AXE_SCRIPT does not name axe.min.js")
+    def is_drawn(self):
+        return self.text("h1") != "" and (len(self.all("main tbody tr")) > 0 or self.text("#summary") != "" or self.text("h1") == "Not found")
+
     def test_axe_finds_nothing_to_correct(self):
+        axe, why = axe_script()
+        if axe is None:
+            self.skipTest(why)
+        self.lead()
+        self.write("v2.lua", SERVES.replace("FACTOR", "2"))
+        self.good("run", "v2.lua", "--name", "prod", "--detach")
+        self.start("run", "waits.lua", "--param", "path=" + self.path("gate"), "--name", "held")
+        self.until_holds("first")
+        self.write("asks.lua", ASKS)
+        self.start("run", "asks.lua", "--name", "asked")
+        self.until_waits("ask", "asked")
         self.flow("run", "mixed.lua", "--quiet")
         self.good("run", "big.lua", "--quiet")
-        big, mixed = [run["run"] for run in reversed(self.runs())]
-        with open(os.environ["AXE_SCRIPT"]) as file:
-            axe = file.read()
+        big, mixed = [run["run"] for run in reversed(self.runs())][:2]
         self.browse()
         for scheme in ("light", "dark"):
             self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
-            for path in ("#/", "#/runs/" + mixed, "#/runs/" + big, "#/runs/%s/task/work%%5B3%%5D" % mixed, "#/runs/nothing"):
+            for path in ("#/", "#/runs/" + mixed, "#/runs/" + big, "#/runs/%s/task/work%%5B3%%5D" % mixed, "#/runs/nothing", "#/waiting", "#/workers", "#/services",
+                         "#/metrics?run=" + mixed):
                 self.visit(path)
-                self.wait("the view", lambda: self.text("h1") != "" and (path.endswith("nothing") or len(self.all("main tbody tr")) > 0))
+                self.wait("the view", self.is_drawn)
                 self.driver.execute_script(axe)
                 found = self.driver.execute_async_script("const end = arguments[0]; axe.run().then((r) => end(r.violations.map((v) => [v.id, v.nodes[0].html])))")
                 self.assertEqual(found, [], (scheme, path))
@@ -508,9 +708,9 @@ return flow.pipeline("talks", { path = flow.param.string {} }, function(p) retur
         run = self.show()["run"]
         self.browse(width=390, dark=True)
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": 360, "height": 740, "deviceScaleFactor": 2, "mobile": True})
-        for path in ("#/", "#/runs/" + run, "#/runs/%s/task/work%%5B3%%5D" % run):
+        for path in ("#/", "#/runs/" + run, "#/runs/%s/task/work%%5B3%%5D" % run, "#/metrics?run=" + run, "#/waiting", "#/workers", "#/services"):
             self.visit(path)
-            self.wait("the view", lambda: len(self.all("main tbody tr")) > 0)
+            self.wait("the view", self.is_drawn)
             self.assertLessEqual(self.driver.execute_script("return document.documentElement.scrollWidth - innerWidth"), 0, path)
         ground, text = self.driver.execute_script("const s = getComputedStyle(document.documentElement); return [s.backgroundColor, s.color]")
         self.assertLess(int(re.search(r"\d+", ground)[0]), 60)

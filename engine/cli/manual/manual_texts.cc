@@ -84,13 +84,17 @@ std::vector<VerbText> texts_of_views() {
        {"ls", "get", "logs"}},
       {"ui",
        "Serves the runs of the state as a web page, and prints its link: the graph of a run, its "
-       "tasks with errors and logs, a timeline of attempts, plots of metrics. The page is live, "
-       "works beside other processes that use the state, and can cancel a run or send a signal. "
-       "Ctrl-C ends it.\n\n"
-       "It listens on loopback only. Whoever has the link, which contains a token, sees the state "
-       "and may act on its runs.",
+       "tasks with errors and logs, a timeline of attempts, plots of metrics; also workers, "
+       "services "
+       "and what waits. The page is live, works beside other processes that use the state, and can "
+       "cancel, stop, retry, answer and roll back. Ctrl-C ends it.\n\n"
+       "Whoever has the link, which contains a token, sees the state and may act on its runs. "
+       "Beyond "
+       "loopback the page needs TLS and keys.",
        {{"flow ui", "Show the runs in a browser"},
-        {"flow ui --listen 127.0.0.1:8080", "The same at a fixed port"}},
+        {"flow ui --listen 127.0.0.1:8080", "The same at a fixed port"},
+        {"flow ui --listen 10.0.0.7:8443 --tls-cert cert.pem --tls-key key.pem --keys keys",
+         "For others too, who enter a key"}},
        {"show", "ls", "why"}},
       {"report",
        "Writes runs as one HTML file, which can be mailed: the views of `flow ui` as they are now, "

@@ -5,8 +5,8 @@
 #include <memory>
 #include <mutex>
 
+#include "engine/cli/display/page_options.hpp"
 #include "engine/cli/display/signals.hpp"
-#include "flow/page.hpp"
 
 namespace flow::cli {
 
@@ -34,34 +34,22 @@ class EndWait {
   Signals signals_;  // last: its thread uses the others
 };
 
-void print_link(const Page& page, bool json) {
-  if (json) {
-    print_line("{\"url\":" + json_text(page.link()) + ",\"address\":" + json_text(page.address()) +
-               ",\"state\":" + json_text(page.state_dir()) + "}");
-  } else {
-    print_line("the page of `" + page.state_dir() + "`, for anyone with the link, until Ctrl-C:");
-    print_line(page.link());
-  }
-  flush_output();
-}
-
 }  // namespace
 
 void add_ui(CLI::App& app, VerbContext& context) {
-  auto listen = std::make_shared<std::string>();
+  auto options = std::make_shared<PageOptions>();
   CLI::App* verb = add_verb(app, context, "ui", "show the runs as a web page, until Ctrl-C");
   verb->add_option(
-          "--listen", *listen,
-          "address of loopback to listen on; port 0: a free port (default: a free port of a "
-          "random address in 127.0.0.0/8)")
+          "--listen", options->listen,
+          "address to listen on, beyond loopback only with --tls-cert, --tls-key and --keys; port "
+          "0: a free port (default: a free port of a random address in 127.0.0.0/8)")
       ->type_name("HOST:PORT");
-  verb->callback([&context, listen] {
-    context.action = [&context, listen] {
+  add_page_options(*verb, *options);
+  verb->callback([&context, options] {
+    context.action = [&context, options] {
       EndWait end;
-      PageOptions options;
-      if (!listen->empty()) options.listen = *listen;
-      Page page(context.engine(), options);
-      print_link(page, context.json);
+      Page page(context.engine(), *options);
+      print_page(page, context.json);
       if (output_error() != 0) return int{kUnreachable};
       end.wait();
       return int{kDone};

@@ -1,8 +1,10 @@
 // flow head: leads a cluster.
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <utility>
 
+#include "engine/cli/display/page_options.hpp"
 #include "engine/cli/display/run_options.hpp"
 #include "engine/cli/verbs/cluster.hpp"
 #include "engine/cli/verbs/verbs.hpp"
@@ -24,6 +26,7 @@ struct HeadArguments {
   std::vector<std::string> resources;
   bool encrypt = false;
   MetricsOptions metrics;
+  PageOptions page;  // `listen` is empty: there is no page
 };
 
 /// Workers and their last known states.
@@ -107,6 +110,11 @@ int lead(const VerbContext& context, const HeadArguments& arguments) {
   }
   WorkerStatusLog status_log(engine.nodes());
   print_address(context, arguments, engine, state_directory(options));
+  std::unique_ptr<Page> page;
+  if (!arguments.page.listen.empty()) {
+    page = std::make_unique<Page>(context.engine(), arguments.page);
+    print_page(*page, context.json);
+  }
   while (!wait.wait_for(1, kPollMs)) {
     std::string why = engine.stopped_by();
     if (!why.empty()) end_with(why, engine, wait);
@@ -139,6 +147,13 @@ void add_head(CLI::App& app, VerbContext& context) {
   verb->add_flag("--encrypt", arguments->encrypt, "encrypt data between head and workers");
   add_lost_after_option(verb, arguments->lost_after);
   add_metrics_options(verb, arguments->metrics);
+  CLI::Option* page =
+      verb->add_option("--ui", arguments->page.listen,
+                       "also serve the web page of the state, as `flow ui --listen` does")
+          ->type_name("HOST:PORT");
+  add_page_options(*verb, arguments->page);
+  for (const char* option : {"--token-name", "--tls-cert", "--tls-key", "--keys", "--host"})
+    verb->get_option(option)->needs(page);
   add_log_options(verb, context);
   verb->callback([&context, arguments] {
     context.action = [&context, arguments] { return lead(context, *arguments); };

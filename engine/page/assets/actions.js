@@ -2,7 +2,7 @@
 // page shows what to type.
 import { post, runPath } from "./api.js";
 import { announce, h, show } from "./dom.js";
-import { asText, shellWord } from "./format.js";
+import { asText, runLink, shellWord } from "./format.js";
 
 /** A button that opens a dialog. `ask` has the dialog's title, text, the button's words, further
  *  fields, and `act`, which does it. */
@@ -17,8 +17,9 @@ function confirmed(id, ask) {
     if (dialog.returnValue !== "yes") return;
     note.textContent = "";
     try {
-      await ask.act();
+      const done = await ask.act();
       announce(ask.done);
+      if (ask.then) ask.then(done);
     } catch (error) {
       note.textContent = error.message;
     }
@@ -47,6 +48,8 @@ function holder(session, make) {
   };
 }
 
+const command = (session, ...words) => `flow ${words.map(shellWord).join(" ")} --state ${shellWord(session().state)}`;
+
 export function cancelAction(run, session) {
   const inner = holder(session, () => confirmed("cancel", {
     button: "Cancel …", title: "Cancel this run?", no: "Keep it", yes: "Cancel the run", isDanger: true, done: "The run is cancelled.",
@@ -54,7 +57,39 @@ export function cancelAction(run, session) {
     act: () => post(runPath(run, "cancel")),
   }));
   const canEnd = (status) => !["succeeded", "failed", "cancelled"].includes(status);
-  return { element: inner.element, update: (status) => inner.update("", canEnd(status) ? `flow cancel ${shellWord(run)} --state ${shellWord(session().state)}` : "") };
+  return { element: inner.element, update: (status) => inner.update("", canEnd(status) ? command(session, "cancel", run) : "") };
+}
+
+/** Only a process that writes the state has something to stop. */
+export function stopAction(run, session) {
+  const inner = holder(session, () => confirmed("stop", {
+    button: "Stop …", title: "Stop this run?", no: "Let it run", yes: "Stop the run", done: "The run is stopped.",
+    text: "It ends as with Ctrl-C: services answer what they have accepted, running tasks may finish within the run's grace period. It can be resumed.",
+    act: () => post(runPath(run, "stop")),
+  }));
+  const canStop = (status) => session().writer && ["running", "serving", "waiting", "pending"].includes(status);
+  return { element: inner.element, update: (status) => inner.update("", canStop(status) ? command(session, "stop", run) : "") };
+}
+
+/** `task`: "" for the whole run. */
+export function retryAction(run, task, session) {
+  const what = task === "" ? "this run" : `“${task}”`;
+  const inner = holder(session, () => confirmed("retry", {
+    button: task === "" ? "Retry …" : "Run again …", title: `Run ${what} again?`, no: "Not now", yes: task === "" ? "Retry the run" : "Run it again", done: "It runs again.",
+    text: task === "" ? "Failed tasks get new attempts with the code that the run was started with. What succeeded is kept." : "The task gets a new attempt, also if it succeeded, and the tasks that need its result follow.",
+    act: () => post(runPath(run, "retry"), { task }),
+  }));
+  return { element: inner.element, update: (canRetry) => inner.update("", canRetry ? command(session, "retry", run, ...(task === "" ? [] : [task])) : "") };
+}
+
+/** `name`: what is served. Afterwards the page shows the run that serves it then. */
+export function rollbackAction(name, session, id = "rollback") {
+  const inner = holder(session, () => confirmed(id, {
+    button: "Roll back …", title: `Roll “${name}” back?`, no: "Keep this version", yes: "Roll back", isDanger: true, done: "The version before takes over.",
+    text: `The version that served this name before gets all traffic at once. It runs as a new run, started by ${session().who}.`,
+    act: () => post(runPath(name, "rollback")), then: ({ run }) => (location.hash = runLink(run)),
+  }));
+  return { element: inner.element, update: (canRollBack) => inner.update("", canRollBack ? command(session, "rollback", name) : "") };
 }
 
 /** The signal that the task waits for, or "". A name with bytes that are not text cannot be sent

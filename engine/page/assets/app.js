@@ -1,13 +1,19 @@
 // Chooses the view of the address, and keeps it up to date.
-//   #/?q=TEXT&status=STATUS   #/runs/RUN   #/runs/RUN/task/TASK
+//   #/?q=TEXT&status=STATUS   #/runs/RUN   #/runs/RUN/task/TASK   #/waiting   #/workers
+//   #/services   #/metrics?run=RUN&run=RUN
 import { RequestError, follow, getSession } from "./api.js";
 import { beginView, h, show } from "./dom.js";
 import { runView } from "./run.js";
 import { runsView } from "./runs.js";
+import { metricsView } from "./metrics.js";
+import { servicesView } from "./services.js";
 import { taskView } from "./task.js";
+import { waitingView } from "./waiting.js";
+import { workersView } from "./workers.js";
 
 const main = document.getElementById("main");
 const link = document.getElementById("link");
+const VIEWS = { waiting: waitingView, workers: workersView, services: servicesView, metrics: metricsView };
 let session = { writer: false };
 let view = null;
 let stop = () => {};
@@ -25,7 +31,8 @@ function routeOf(hash) {
   const [path, query] = hash.replace(/^#/, "").split("?");
   const parts = path.split("/").filter((part) => part !== "").map(decoded);
   const fields = new URLSearchParams(query || "");
-  if (parts[0] !== "runs" || parts.length < 2) return { make: runsView, run: "", fields };
+  if (parts.length === 1 && VIEWS[parts[0]]) return { make: VIEWS[parts[0]], view: parts[0], run: "", fields };
+  if (parts[0] !== "runs" || parts.length < 2) return { make: runsView, view: "runs", run: "", fields };
   if (parts[2] === "task" && parts.length === 4) return { make: taskView, run: parts[1], task: parts[3], fields };
   return { make: runView, run: parts[1], fields };
 }
@@ -46,6 +53,10 @@ async function open(isFirst) {
   if (view && view.end) view.end();
   beginView();
   const route = routeOf(location.hash);
+  for (const each of document.querySelectorAll("[data-view]")) {
+    if (each.dataset.view === (route.view || "runs")) each.setAttribute("aria-current", "page");
+    else each.removeAttribute("aria-current");
+  }
   const mine = route.make(main, route, () => session);
   view = mine;
   const guarded = (kind) => (data) => {

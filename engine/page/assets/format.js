@@ -41,11 +41,14 @@ export function duration(ms) {
   return `${Math.floor(hours / 24)}d ${hours % 24}h`;
 }
 
+/** Milliseconds since the epoch, of these or of a time as text. */
+const timeOf = (time) => new Date(time).getTime();
+
 /** Of a run or a task; up to now if it has not ended and `isLive`. Null if it has not begun. */
 function elapsed(row, isLive) {
   if (!row.started || row.attempts === 0) return null;  // a skipped task has times, too
-  const end = row.finished ? Date.parse(row.finished) : isLive ? Date.now() : NaN;
-  return Math.max(0, end - Date.parse(row.started));
+  const end = row.finished ? timeOf(row.finished) : isLive ? Date.now() : NaN;
+  return Math.max(0, end - timeOf(row.started));
 }
 
 /** Text that ticks while the run or task is active. In an interrupted run a task keeps its state, and
@@ -53,7 +56,7 @@ function elapsed(row, isLive) {
 export function elapsedElement(row, isRunActive = true) {
   const isLive = isRunActive && isActive(row.status);
   const ticks = isLive && !row.finished && row.started && row.attempts !== 0;
-  return h("span", { class: "number", "data-since": ticks ? row.started : null }, duration(elapsed(row, isLive)));
+  return h("span", { class: "number", "data-since": ticks ? new Date(row.started).toISOString() : null }, duration(elapsed(row, isLive)));
 }
 
 setInterval(() => {
@@ -61,6 +64,17 @@ setInterval(() => {
     element.textContent = duration(Math.max(0, Date.now() - Date.parse(element.dataset.since)));
   }
 }, 1000);
+
+const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
+/** "1.5 GiB" */
+export function bytes(number) {
+  let unit = 0;
+  while (number >= 1024 && unit < UNITS.length - 1) {
+    number /= 1024;
+    unit++;
+  }
+  return `${unit === 0 ? number : Number(number.toPrecision(3))} ${UNITS[unit]}`;
+}
 
 /** A state with its color and its word. */
 export const stateElement = (status, more) => h("span", { class: `state ${status}` }, status, more);

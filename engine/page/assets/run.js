@@ -1,11 +1,12 @@
 // One run: state and counts, the graph, its tasks, the timeline of attempts, metrics, result, log.
-import { awaitedSignal, cancelAction } from "./actions.js";
+import { awaitedSignal, cancelAction, retryAction, rollbackAction, stopAction } from "./actions.js";
 import { get, runPath } from "./api.js";
 import { announce, changes, h, show, shownView, throttled } from "./dom.js";
-import { TASK_STATES, asText, count, countsBar, countsText, duration, elapsedElement, groupOf, isActive, plural, stateElement, taskLabel, taskLink, timeElement } from "./format.js";
+import { TASK_STATES, asText, count, countsBar, countsText, duration, elapsedElement, isActive, plural, stateElement, taskLabel, taskLink, timeElement } from "./format.js";
 import { taskGraph } from "./graph.js";
 import { logPanel } from "./logs.js";
 import { plots } from "./plot.js";
+import { taskStore } from "./tasks.js";
 import { timeline } from "./timeline.js";
 import { virtualTable } from "./virtual.js";
 
@@ -18,14 +19,14 @@ function countTasks(tasks, nodes) {
   const order = new Map(nodes.map((node, i) => [node.name, i]));
   const firstNode = (name) => order.get(name) ?? Infinity;
   for (const task of tasks) {
-    const name = groupOf(task.name);
+    const name = task.group;
     if (!groups.has(name)) groups.set(name, { cached: 0, ignored: 0, durations: [], retried: 0 });
     const group = groups.get(name);
     group[task.status] = (group[task.status] || 0) + 1;
     if (task.cached) group.cached++;
     if (task.ignored) group.ignored++;
     if (task.attempts > 1) group.retried++;
-    if (task.duration_s !== null && task.attempts > 0 && !task.cached) group.durations.push(task.duration_s * 1000);
+    if (task.started && task.finished && task.attempts > 0 && !task.cached) group.durations.push(task.finished - task.started);
   }
   for (const group of groups.values()) group.durations.sort((a, b) => a - b);
   return new Map([...groups].sort(([a], [b]) => (firstNode(a) === firstNode(b) ? 0 : firstNode(a) - firstNode(b))));
@@ -68,7 +69,12 @@ export function runView(main, route, session) {
   const facts = h("div", { class: "facts", id: "facts" });
   const failure = h("div", { class: "failures", id: "failures" });
   const waiting = h("div", { class: "waits", id: "waits" });
+  const store = taskStore(id);
   const cancel = cancelAction(id, session);
+  const stop = stopAction(id, session);
+  const retry = retryAction(id, "", session);
+  let rollback = null;  // once the run's name is known
+  const actions = h("div", { class: "tools" }, retry.element, stop.element, cancel.element);
   const graph = taskGraph((name) => choose(name));
   const groupBody = h("tbody", { id: "groups" });
   const groupNote = h("p", { class: "quiet", id: "groups-note", hidden: true });
@@ -87,7 +93,7 @@ export function runView(main, route, session) {
 
   show(main,
     h("nav", { class: "crumbs", "aria-label": "Path" }, h("a", { href: "#/" }, "Runs")),
-    h("div", { class: "heading" }, title, cancel.element), facts, waiting, failure,
+    h("div", { class: "heading" }, title, actions), facts, waiting, failure,
     h("section", { "aria-labelledby": "graph-title" }, h("h2", { id: "graph-title" }, "Graph"), graph.element),
     h("section", { "aria-labelledby": "groups-title" }, h("h2", { id: "groups-title" }, "By task"),
       h("div", { class: "scroll", role: "region", "aria-label": "Counts by task", tabindex: "0" }, h("table", { class: "groups" },
@@ -121,9 +127,11 @@ export function runView(main, route, session) {
     if (run === null) return;
     const text = search.value.trim().toLowerCase();
     const wanted = run.tasks.filter((task) => (state.value === "" || task.status === state.value) &&
-      (group.value === "" || groupOf(task.name) === group.value) &&
+      (group.value === "" || task.group === group.value) &&
       (text === "" || `${task.name} ${taskLabel(task)} ${task.worker || ""} ${asText(task.error)}`.toLowerCase().includes(text)));
+    const left = store.total - run.tasks.length;
     listed.textContent = wanted.length === run.tasks.length ? plural(run.tasks.length, "task") : `${count(wanted.length)} of ${plural(run.tasks.length, "task")}`;
+    if (left > 0) listed.textContent += `; ${count(left)} more are only counted above`;
     list.set(wanted);
   }
   search.addEventListener("input", filter);
@@ -140,6 +148,8 @@ export function runView(main, route, session) {
       run.name ? h("div", { class: "fact" }, h("span", { class: "label" }, "Pipeline"), run.pipeline) : null,
       h("div", { class: "fact" }, h("span", { class: "label" }, "Started"), h("span", { class: "number" }, timeElement(run.started))),
       h("div", { class: "fact" }, h("span", { class: "label" }, "Duration"), elapsedElement(run)),
+      store.user ? h("div", { class: "fact" }, h("span", { class: "label" }, "Started by"), h("span", { id: "user" }, store.user)) : null,
+      run.rollover ? h("div", { class: "fact" }, h("span", { class: "label" }, "Rollover"), `${run.rollover.phase}, step ${run.rollover.step} of ${run.rollover.steps}, ${run.rollover.percent}%`) : null,
       services.map((each) => h("div", { class: "fact" }, h("span", { class: "label" }, `Service ${each.service}`), h("span", { class: "id" }, each.url))),
       h("div", { class: "fact grow" }, h("span", { class: "label" }, "Tasks"), countsBar(run.counts), h("span", { class: "counts-text", id: "counts" }, countsText(run.counts))));
   }
@@ -160,11 +170,22 @@ export function runView(main, route, session) {
       tasks.length > 5 ? h("p", { class: "quiet" }, `and ${count(tasks.length - 5)} more: choose the state “waiting” below`) : null]);
   }
 
+  function updateActions() {
+    cancel.update(run.status);
+    stop.update(run.status);
+    retry.update(["failed", "interrupted"].includes(run.status) || (run.status === "succeeded" && run.counts.ignored > 0));
+    if (rollback === null && run.name) {
+      rollback = rollbackAction(run.name, session);
+      actions.prepend(rollback.element);
+    }
+    if (rollback !== null) rollback.update(run.status === "serving");
+  }
+
   function draw() {
     drawFacts();
     drawWaiting();
     drawFailures();
-    cancel.update(run.status);
+    updateActions();
     const groups = countTasks(run.tasks, nodes);
     const names = [...groups.keys()].slice(0, GROUPS_MAX);
     groupNote.hidden = groups.size <= GROUPS_MAX;
@@ -178,22 +199,24 @@ export function runView(main, route, session) {
     const focused = document.activeElement && groupBody.contains(document.activeElement) ? document.activeElement.textContent : null;
     show(groupBody, names.map((name) => [name, groups.get(name)]).map((each) => groupRow(each, choose)));
     if (focused !== null) [...groupBody.querySelectorAll("button")].find((each) => each.textContent === focused)?.focus({ preventScroll: true });
-    time.draw(run.tasks, isActive(run.status));
+    time.draw(run.tasks, nodes, isActive(run.status));
     filter();
     show(result, run.result === null ? h("p", { class: "quiet" }, isActive(run.status) ? "The run has no result yet." : "The run has no result.") : jsonBlock(run.result));
     show(params, Object.keys(run.params).length === 0 ? null : h("section", { "aria-labelledby": "params-title" }, h("h2", { id: "params-title" }, "Parameters"), jsonBlock(run.params)));
   }
 
-  const isNew = changes();
   async function load() {
     const before = performance.now();
     const was = run === null ? null : run.status;
-    const next = await get(runPath(id));
+    const total = store.total;
+    const isNew = await store.load();
     // Dynamic tasks add nodes while the run is active.
-    if (run === null || next.tasks.length !== run.tasks.length) nodes = (await get(runPath(id, "graph"))).nodes;
+    if (run === null || store.total !== total) nodes = (await get(runPath(id, "graph"))).nodes;
     if (!isShown()) return;
-    run = next;
-    if (isNew([run, nodes])) draw();
+    if (isNew || run === null) {
+      run = { ...store.run, tasks: store.tasks };
+      draw();
+    }
     await Promise.all([metrics.load(), logHolder.open ? log.refresh() : undefined]);
     readMs = performance.now() - before;
     if (was !== null && was !== run.status) announce(`The run is ${run.status}.`);
@@ -201,5 +224,5 @@ export function runView(main, route, session) {
   // A large run is asked for less often.
   const refresh = throttled(load, () => Math.max(500, 4 * readMs));
 
-  return { ready: load(), reload: refresh, run: refresh, runs: () => run !== null && cancel.update(run.status), end: () => log.end() };
+  return { ready: load(), reload: refresh, run: refresh, runs: () => run !== null && updateActions(), end: () => log.end() };
 }

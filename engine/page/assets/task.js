@@ -1,9 +1,10 @@
 // One task: state, why, attempts, error, metrics and log.
-import { awaitedSignal, signalAction } from "./actions.js";
+import { awaitedSignal, retryAction, signalAction } from "./actions.js";
 import { get, runPath } from "./api.js";
 import { changes, h, show, shownView, throttled } from "./dom.js";
 import { asText, count, elapsedElement, groupOf, isActive, runLink, stateElement, taskLabel, taskLink, timeElement } from "./format.js";
 import { logPanel } from "./logs.js";
+import { partsView } from "./parts.js";
 import { plots } from "./plot.js";
 
 const fact = (label, ...content) => h("div", { class: "fact" }, h("span", { class: "label" }, label), content);
@@ -32,6 +33,7 @@ export function taskView(main, route, session) {
   const { run, task: name } = route;
   let task = null;
   let isRunActive = false;
+  let runStatus = "";
   const isShown = shownView();
   const title = h("h1", { tabindex: "-1" }, name);
   const facts = h("div", { class: "facts", id: "facts" });
@@ -41,12 +43,17 @@ export function taskView(main, route, session) {
   const around = h("div", { id: "around" });
   const values = h("div", { id: "values" });
   const signal = signalAction(run, session);
+  const retry = retryAction(run, name, session);
+  const updateActions = () => {
+    signal.update(awaitedSignal(task));
+    retry.update(["succeeded", "failed", "skipped", "cancelled"].includes(task.status) && runStatus !== "cancelled");
+  };
   let valuesOf = "";  // what the shown values belong to
   const metrics = plots(run, name);
   const log = logPanel(run, name, 2, () => task !== null && isRunActive && isActive(task.status));
   show(main,
     h("nav", { class: "crumbs", "aria-label": "Path" }, h("a", { href: "#/" }, "Runs"), " / ", h("a", { href: runLink(run) }, run)),
-    h("div", { class: "heading" }, title, signal.element), facts, error,
+    h("div", { class: "heading" }, title, h("div", { class: "tools" }, retry.element, signal.element)), facts, error,
     h("section", { "aria-labelledby": "why-title" }, h("h2", { id: "why-title" }, "Why"), why),
     h("section", { "aria-labelledby": "attempts-title" }, h("h2", { id: "attempts-title" }, "Attempts"),
       h("div", { class: "scroll", role: "region", "aria-label": "Table of attempts", tabindex: "0" }, h("table", {},
@@ -73,15 +80,15 @@ export function taskView(main, route, session) {
     why.textContent = asText(answer.why).replace(/\b([0-9a-f]{12})[0-9a-f]{52}\b/g, "$1").trim();
     show(attempts, task.attempts > 0 ? attemptRows(task) : h("tr", {}, h("td", { colspan: 4, class: "quiet" }, task.cached ? "The result is from the cache: nothing ran." : "No attempt has started.")));
     log.setAttempts(task.attempts);
-    signal.update(awaitedSignal(task));
+    updateActions();
   }
 
   async function drawValues() {
     const now = `${task.status} ${task.key}`;
     if (now === valuesOf) return;
-    const { arguments: given, result } = await get(runPath(run, "values"), { task: name });
+    const { arguments: given, result, parts } = await get(runPath(run, "values"), { task: name });
     valuesOf = now;
-    show(values, given !== null ? valueBlock("Arguments", "arguments", given) : null, result !== null ? valueBlock("Result", "task-result", result) : null);
+    show(values, given !== null ? valueBlock("Arguments", "arguments", given) : null, result !== null ? valueBlock("Result", "task-result", result) : null, partsView(run, name, parts, result));
   }
 
   async function drawAround() {
@@ -106,6 +113,7 @@ export function taskView(main, route, session) {
     const isFirst = task === null;
     task = answer.task;
     isRunActive = isActive(answer.status);
+    runStatus = answer.status;
     if (!isShown()) return;
     if (isNew(answer)) draw(answer);
     await (isFirst ? Promise.all([drawAround(), log.load()]) : log.refresh());
@@ -113,5 +121,5 @@ export function taskView(main, route, session) {
     readMs = performance.now() - before;
   }
   const refresh = throttled(load, () => Math.max(500, 4 * readMs));
-  return { ready: load(), reload: refresh, run: refresh, runs: () => task !== null && signal.update(awaitedSignal(task)), end: () => log.end() };
+  return { ready: load(), reload: refresh, run: refresh, runs: () => task !== null && updateActions(), end: () => log.end() };
 }

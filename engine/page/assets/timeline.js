@@ -1,4 +1,5 @@
-// The newest attempt of each task as a bar over time, in lanes by worker.
+// The newest attempt of each task as a bar over time, in lanes by worker: time in the queue,
+// failures, retries and the critical path are marked. It can be zoomed.
 import { h, s, show } from "./dom.js";
 import { count, duration, isActive, localTime, plural, taskLabel } from "./format.js";
 
@@ -8,12 +9,13 @@ const LANE = 15;
 const TITLE = 20;
 const BARS_MAX = 4000;
 const LANES_MAX = 400;
+const STEPS_SHOWN = 30;
 
 /** The attempts with a start, each with its end. */
 function spansOf(tasks, isRunActive) {
   return tasks.filter((task) => task.started && !task.cached && task.worker).map((task) => ({
-    task, worker: task.worker, begin: Date.parse(task.started),
-    end: task.finished ? Date.parse(task.finished) : isRunActive && isActive(task.status) ? Date.now() : Date.parse(task.started),
+    task, worker: task.worker, begin: task.started, queue: (task.queue_s || 0) * 1000,
+    end: task.finished || (isRunActive && isActive(task.status) ? Date.now() : task.started),
   })).sort((a, b) => a.begin - b.begin);
 }
 
@@ -31,44 +33,132 @@ function lanesOf(spans) {
   return new Map([...workers].sort(([a], [b]) => (a < b ? -1 : 1)).map(([worker, ends]) => [worker, ends.length]));
 }
 
-function barText({ task, begin, end }) {
-  const retried = task.attempts > 1 ? `, attempt ${task.attempts}` : "";
-  return `${taskLabel(task)}: ${task.status}${retried}, ${duration(end - begin)} from ${localTime(begin)} on ${task.worker}`;
+/** The tasks that the end of the run waited for, the first one first: before each task the one, of
+ *  those whose results it needs, that ended last. Of a map it is any instance: the graph has no
+ *  edges between instances. */
+export function criticalPath(tasks, nodes) {
+  const byName = new Map(nodes.map((node) => [node.name, node]));
+  const nodeName = (name) => (byName.has(name) ? name : name.replace(/\[[^\]]*\]$/, ""));
+  const byNode = new Map();
+  let last = null;
+  for (const task of tasks) {
+    if (!task.finished || !task.started || task.cached || task.attempts === 0) continue;
+    const name = nodeName(task.name);
+    if (!byNode.has(name)) byNode.set(name, []);
+    byNode.get(name).push(task);
+    if (last === null || task.finished > last.finished) last = task;
+  }
+  const path = [];
+  const seen = new Set();
+  while (last !== null && !seen.has(last)) {
+    path.unshift(last);
+    seen.add(last);
+    const node = byName.get(nodeName(last.name));
+    let before = null;
+    for (const need of node ? new Set([...node.needs, ...node.after]) : []) {
+      for (const task of byNode.get(nodeName(need)) || []) {
+        if (task.finished <= last.started && (before === null || task.finished > before.finished)) before = task;
+      }
+    }
+    last = before;
+  }
+  return path;
 }
 
-function drawBar(span, x, y, width) {
+function barText({ task, begin, end, queue }) {
+  const numbered = task.attempts > 1 ? `, attempt ${task.attempts}` : "";
+  const failed = task.failures.map((each) => `; attempt ${each.attempt} failed on ${each.worker}: ${each.cause}`).join("");
+  const waited = queue >= 1 ? `, ${duration(queue)} in the queue before` : "";
+  return `${taskLabel(task)}: ${task.status}${numbered}, ${duration(end - begin)} from ${localTime(begin)} on ${task.worker}${waited}${failed}`;
+}
+
+function drawBar(span, x, y, width, queueWidth, isCritical) {
   const { task } = span;
-  const bar = s("g", { class: `span ${task.status}`, "data-task": task.name },
-    s("title", {}, barText(span)),
-    s("rect", { x, y, width, height: BAR, rx: Math.min(2, width / 2) }));
+  const bar = s("g", { class: `span ${task.status}${isCritical ? " critical" : ""}`, "data-task": task.name },
+    s("title", {}, barText(span)));
+  if (queueWidth >= 1) bar.append(s("path", { class: "queue", d: `M${x - queueWidth} ${y + BAR / 2}H${x}` }));
+  bar.append(s("rect", { x, y, width, height: BAR, rx: Math.min(2, width / 2) }));
   // Marks, so that color is not the only difference.
   if (task.status === "failed") bar.append(s("path", { class: "cross", d: `M${Math.max(x + 1, x + width - 8)} ${y + 3}l6 6m0 -6l-6 6` }));
   if (task.attempts > 1) bar.append(s("path", { class: "retry", d: `M${x} ${y - 1}v${BAR + 2}` }));
+  if (isCritical) bar.append(s("path", { class: "mark", d: `M${x} ${y + BAR + 1}h${width}` }));
   return bar;
 }
 
 /** `open(name)` shows a task. */
 export function timeline(open) {
   const note = h("p", { class: "quiet" });
+  const path = h("p", { class: "quiet", id: "critical" });
   const frame = h("div", { class: "scroll", role: "region", "aria-label": "Attempts over time", tabindex: "0" });
-  const element = h("div", { class: "timeline" }, frame, note);
+  const button = (id, text, act) => h("button", { type: "button", id, onclick: act }, text);
+  const all = button("zoom-all", "Whole run", () => zoomTo(0, 1));
+  const left = button("zoom-left", "Earlier", () => move(-0.5));
+  const right = button("zoom-right", "Later", () => move(0.5));
+  const tools = h("div", { class: "tools", role: "group", "aria-label": "Zoom" },
+    button("zoom-in", "Zoom in", () => zoom(0.5)), button("zoom-out", "Zoom out", () => zoom(2)), left, right, all);
+  const element = h("div", { class: "timeline" }, tools, frame, note, path);
   element.addEventListener("click", (event) => {
     const bar = event.target.closest("[data-task]");
     if (bar) open(bar.dataset.task);
   });
 
+  // The part of the run that is shown.
+  let from = 0;
+  let to = 1;
   let drawn = null;
   let drawnWidth = 0;
-  function draw(tasks, isRunActive) {
-    drawn = [tasks, isRunActive];
+  function zoomTo(begin, end) {
+    const width = Math.min(1, Math.max(1e-5, end - begin));
+    from = Math.min(1 - width, Math.max(0, begin));
+    to = from + width;
+    if (drawn !== null) draw(...drawn);
+  }
+  /** Around the middle, or `at`, a part of the view. */
+  const zoom = (factor, at = 0.5) => {
+    const middle = from + at * (to - from);
+    zoomTo(middle - at * (to - from) * factor, middle + (1 - at) * (to - from) * factor);
+  };
+  const move = (part) => zoomTo(from + part * (to - from), to + part * (to - from));
+  frame.addEventListener("wheel", (event) => {
+    if (!event.ctrlKey) return;  // else the page scrolls
+    event.preventDefault();
+    const box = frame.getBoundingClientRect();
+    zoom(event.deltaY > 0 ? 1.25 : 0.8, (event.clientX - box.left) / box.width);
+  }, { passive: false });
+  frame.addEventListener("keydown", (event) => {
+    const act = { "+": () => zoom(0.5), "-": () => zoom(2), 0: () => zoomTo(0, 1), ArrowLeft: () => move(-0.25), ArrowRight: () => move(0.25) }[event.key];
+    if (!act || (event.key.startsWith("Arrow") && to - from === 1)) return;
+    event.preventDefault();
+    act();
+  });
+
+  function drawPath(critical, begin, end) {
+    if (critical.length === 0) return show(path);
+    const took = critical.reduce((sum, task) => sum + task.finished - task.started, 0);
+    const names = critical.slice(0, STEPS_SHOWN).map(taskLabel).join(" → ");
+    show(path, `Critical path (underlined): ${names}${critical.length > STEPS_SHOWN ? ` and ${count(critical.length - STEPS_SHOWN)} more` : ""}: ${duration(took)} of ${duration(end - begin)}.`);
+    return undefined;
+  }
+
+  function draw(tasks, nodes, isRunActive) {
+    drawn = [tasks, nodes, isRunActive];
     const spans = spansOf(tasks, isRunActive);
+    tools.hidden = spans.length === 0;
     if (spans.length === 0) {
       show(frame, h("p", { class: "quiet" }, "No attempt has started."));
       note.textContent = "";
+      show(path);
       return;
     }
-    const begin = spans[0].begin;
-    const end = spans.reduce((last, span) => Math.max(last, span.end), begin + 1);
+    const first = spans.reduce((least, span) => Math.min(least, span.begin - span.queue), spans[0].begin);
+    const last = spans.reduce((most, span) => Math.max(most, span.end), first + 1);
+    const begin = first + from * (last - first);
+    const end = first + to * (last - first);
+    left.disabled = from <= 0;
+    right.disabled = to >= 1;
+    all.disabled = to - from === 1;
+    const critical = criticalPath(tasks, nodes);
+    const isCritical = new Set(critical);
     const workers = lanesOf(spans);
     const tops = new Map();
     let height = TITLE;
@@ -85,21 +175,24 @@ export function timeline(open) {
     for (const part of [0, 0.25, 0.5, 0.75, 1]) {
       const x = part * (width - 4) + 2;
       picture.append(s("path", { class: "grid", d: `M${x} ${TITLE - 2}V${height}` }),
-        s("text", { class: "tick", x, y: 12, "text-anchor": part === 0 ? "start" : part === 1 ? "end" : "middle" }, `+${duration(part * (end - begin))}`));
+        s("text", { class: "tick", x, y: 12, "text-anchor": part === 0 ? "start" : part === 1 ? "end" : "middle" }, `+${duration(begin - first + part * (end - begin))}`));
     }
-    const wanted = spans.filter((span) => span.lane < LANES_MAX);
-    // The longest and those that failed are never left out.
-    const shown = wanted.length <= BARS_MAX ? wanted : [...wanted]
-      .sort((a, b) => (b.task.status === "failed") - (a.task.status === "failed") || (b.end - b.begin) - (a.end - a.begin)).slice(0, BARS_MAX);
+    const inView = spans.filter((span) => span.lane < LANES_MAX && span.end >= begin && span.begin <= end);
+    // The longest, those that failed and those of the critical path are never left out.
+    const rank = (span) => (span.task.status === "failed" ? 2 : isCritical.has(span.task) ? 1 : 0);
+    const shown = inView.length <= BARS_MAX ? inView : [...inView].sort((a, b) => rank(b) - rank(a) || (b.end - b.begin) - (a.end - a.begin)).slice(0, BARS_MAX);
     const scale = (width - 4) / (end - begin);
     for (const span of shown) {
-      picture.append(drawBar(span, 2 + (span.begin - begin) * scale, tops.get(span.worker) + span.lane * LANE, Math.max(1.5, (span.end - span.begin) * scale)));
+      const x = Math.max(-2, (span.begin - begin) * scale);
+      const right = Math.min(width, (span.end - begin) * scale);
+      picture.append(drawBar(span, 2 + x, tops.get(span.worker) + span.lane * LANE, Math.max(1.5, right - x), Math.min(span.queue * scale, x), isCritical.has(span.task)));
     }
     picture.setAttribute("height", height);
-    picture.setAttribute("aria-label", `${plural(spans.length, "attempt")} on ${plural(workers.size, "worker")} in ${duration(end - begin)}, the most at a time ${count(lanes)}. The list of tasks has the same as text.`);
+    picture.setAttribute("aria-label", `${plural(spans.length, "attempt")} on ${plural(workers.size, "worker")} in ${duration(last - first)}, the most at a time ${count(lanes)}. The list of tasks has the same as text.`);
     show(frame, picture);
-    const marks = "A red cross marks a failure, a line at the left a retry: only the newest attempt of a task is shown.";
-    note.textContent = shown.length < spans.length ? `${count(shown.length)} of ${plural(spans.length, "attempt")} are shown, the longest. ${marks}` : marks;
+    const marks = "A thin line before a bar is time in the queue, a cross marks a failure, a line at the left a retry: the newest attempt of a task is shown. Zoom with the buttons, + and −, or Ctrl and the wheel.";
+    note.textContent = shown.length < inView.length ? `${count(shown.length)} of ${plural(inView.length, "attempt")} are shown, the longest. ${marks}` : marks;
+    drawPath(critical, first, last);
   }
 
   new ResizeObserver(() => {

@@ -1,0 +1,77 @@
+// What is served: the requests of each version, its replicas, and the step of a canary.
+import { rollbackAction } from "./actions.js";
+import { get } from "./api.js";
+import { changes, h, show } from "./dom.js";
+import { count, runLink, stateElement } from "./format.js";
+import { polled } from "./live.js";
+
+const fact = (label, style, text) => h("div", { class: "fact" }, h("span", { class: "label" }, label), h("span", { class: `number ${style}` }, text));
+const known = (value, text) => (value === null || value === undefined ? "–" : text(value));
+const ms = (value) => known(value, (each) => `${each} ms`);
+
+const REPLICA_COLUMNS = ["Replica", "State", "Process", "Worker", "GPUs"];
+
+function replicaRow(replica) {
+  return h("tr", {}, h("td", {}, replica.name), h("td", {}, replica.status), h("td", { class: "number left" }, known(replica.pid, String)), h("td", {}, replica.worker || "–"), h("td", { class: "id" }, replica.gpus.join(", ") || "–"));
+}
+
+function rolloverText(run) {
+  const rollover = run && run.rollover;
+  if (!rollover) return null;
+  return `${rollover.phase}, step ${rollover.step} of ${rollover.steps}, ${rollover.percent}% of the traffic${rollover.previous ? `, after ${rollover.previous}` : ""}${rollover.reason ? `: ${rollover.reason}` : ""}`;
+}
+
+/** The quantiles as bars on one scale: a picture of how wide the latencies are. */
+function latency(service) {
+  const quantiles = [["p50", service.p50_ms], ["p99", service.p99_ms]].filter(([, value]) => value !== null);
+  const most = Math.max(...quantiles.map(([, value]) => value), 1e-9);
+  return h("div", { class: "latency" }, quantiles.map(([name, value]) => {
+    const bar = h("span", { class: "latency-bar", "aria-hidden": "true" });
+    bar.style.width = `${Math.max(1, 100 * value / most)}%`;
+    return h("div", { class: "latency-row" }, h("span", { class: "label" }, name), h("span", { class: "latency-track" }, bar), h("span", { class: `number ${name}` }, ms(value)));
+  }));
+}
+
+function serviceElement(service, run) {
+  const title = `${service.service} of ${service.name || service.version}`;
+  const rollover = rolloverText(run);
+  return h("section", { class: "service-item", "data-service": service.service, "data-version": service.version, "aria-label": `Service ${title}` },
+    h("h3", {}, service.service, " ", stateElement(service.status), " ", h("a", { href: runLink(service.version), class: "id" }, service.version)),
+    service.not_resumed ? h("p", { class: "bad" }, service.not_resumed) : null,
+    h("div", { class: "facts" },
+      fact("Requests per second", "rate", known(service.requests_per_second, String)),
+      fact("Requests", "requests", known(service.requests, count)),
+      fact("Errors", "errors", known(service.errors, count)),
+      fact("Refused", "refused", known(service.refused, count)),
+      fact("Running and queued", "load", known(service.running, (running) => `${count(running)} and ${count(service.queued)}`)),
+      fact("Queue", "queue", ms(service.queue_ms)),
+      fact("Share of the traffic", "percent", known(service.percent, (percent) => `${percent}%`)),
+      fact("Replicas", "replicas", service.scaling ? `${service.replicas.length}, wanted ${service.scaling.wanted} of ${service.scaling.min} to ${service.scaling.max}` : String(service.replicas.length)),
+      service.url ? fact("URL", "id", service.url) : null),
+    latency(service),
+    rollover ? h("p", { class: "rollover" }, `Rollover: ${rollover}`) : null,
+    h("div", { class: "scroll", role: "region", "aria-label": `Replicas of ${title}`, tabindex: "0" }, h("table", {}, h("caption", { class: "unseen" }, `Replicas of ${title}`),
+      h("thead", {}, h("tr", {}, REPLICA_COLUMNS.map((each) => h("th", { scope: "col" }, each)))), h("tbody", {}, service.replicas.map(replicaRow)))));
+}
+
+export function servicesView(main, route, session) {
+  document.title = "Services – flow";
+  const summary = h("p", { class: "quiet", id: "summary", role: "status" });
+  const list = h("div", { id: "services" });
+  show(main, h("h1", { tabindex: "-1" }, "Services"), summary, list);
+  const rollbacks = new Map();  // by name; kept, so that an open dialog stays
+  const isNew = changes();
+  return polled(async () => {
+    const { services, runs } = await get("/api/services");
+    if (!isNew([services, runs, session().writer]) || list.querySelector("dialog[open]")) return;
+    const names = [...new Set(services.map((service) => service.name || service.version))];
+    summary.textContent = services.length === 0 ? "Nothing is served." : `${count(services.length)} ${services.length === 1 ? "service" : "services"}`;
+    show(list, names.map((name) => {
+      const isName = services.some((service) => service.name === name && service.status === "serving");
+      if (!rollbacks.has(name)) rollbacks.set(name, rollbackAction(name, session, `rollback-${rollbacks.size}`));
+      rollbacks.get(name).update(isName);
+      return h("section", { "aria-label": `Name ${name}` }, h("div", { class: "heading" }, h("h2", {}, name), rollbacks.get(name).element),
+        services.filter((service) => (service.name || service.version) === name).map((service) => serviceElement(service, runs.find((run) => run.run === service.version))));
+    }));
+  });
+}

@@ -1,0 +1,48 @@
+// What the page asks of the process that writes the state. Each request names who asks, and each
+// has the command that does the same, for the case that no process writes the state.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "engine/page/page_routes.hpp"
+#include "engine/protocol/client.pb.h"
+#include "engine/serve/http/http_response.hpp"
+#include "flow/flow.hpp"
+
+namespace flow {
+
+struct PageAction {
+  std::shared_ptr<client_protocol::ClientRequest> request =
+      std::make_shared<client_protocol::ClientRequest>();
+  std::string run, command = {};
+};
+
+class PageActions {
+ public:
+  /// `who` is recorded as the one who asks. `options` are those of the state `state_dir`.
+  PageActions(EngineOptions options, std::string state_dir, std::string who);
+
+  const std::string& who() const { return who_; }
+  /// The action of the endpoint. `run`: its id; of a rollback the served name. Throws Failed (user)
+  /// if a field is missing or wrong, such as a signal whose value is not JSON.
+  PageAction make(PageEndpoint endpoint, const std::string& run, const PageQuery& query,
+                  const std::string& body) const;
+
+ private:
+  PageAction cancel(const std::string& run) const;
+  PageAction signal(const std::string& run, const std::string& name, const std::string& json) const;
+  PageAction stop(const std::string& run) const;
+  PageAction retry(const std::string& run, const std::string& task) const;
+  PageAction rollback(const std::string& name) const;
+  /// As of `flow VERB --detach` in this process: the run goes on without the page.
+  void put_submission_of_page(client_protocol::Submission& to) const;
+  std::string command(const std::string& words) const;
+
+  const EngineOptions options_;
+  const std::string state_dir_, who_;
+};
+
+/// Asks the writer of the state, and blocks until it answers.
+HttpResponse answer_of_writer(const std::string& state_dir, const PageAction& action);
+
+}  // namespace flow

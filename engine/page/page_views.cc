@@ -1,0 +1,68 @@
+#include "engine/page/page_views.hpp"
+
+#include <fmt/format.h>
+
+#include <set>
+#include <utility>
+
+#include "engine/client/messages.hpp"
+#include "engine/client/run_stream.hpp"
+#include "engine/page/gpu_readings.hpp"
+#include "engine/page/page_json.hpp"
+#include "engine/store/lock.hpp"
+
+namespace flow {
+
+Result<std::string> page_cluster(const std::string& state_dir) {
+  if (!state_is_locked(state_dir))
+    return std::string(R"({"address":null,"nodes":[],"readings":{}})");
+  client_protocol::ClientRequest request;
+  request.mutable_list_workers();
+  auto reply = send_to_writer(state_dir, request);
+  FLOW_TRY(reply);
+  if (reply->has_error()) return get_error(reply->error());
+  const client_protocol::WorkerList& workers = reply->worker_list();
+  std::string list;
+  bool has_gpus = false;
+  for (const NodeInfo& node : get_nodes(workers)) {
+    list += (list.empty() ? "" : ",") + node.json();
+    has_gpus |= !node.gpus.empty();
+  }
+  return fmt::format(R"({{"address":{},"nodes":[{}],"readings":{}}})",
+                     workers.address().empty() ? "null" : page_text(workers.address()), list,
+                     has_gpus ? gpu_readings() : "{}");
+}
+
+std::string page_services(const EngineOptions& options) {
+  Reader reader(options);
+  std::string services, runs;
+  std::set<std::string> versions;
+  for (const ServiceInfo& service : reader.services()) {
+    services += (services.empty() ? "" : ",") + service.json();
+    if (!versions.insert(service.version).second) continue;
+    runs += (runs.empty() ? "" : ",") + page_run_row(reader.show(service.version));
+  }
+  return fmt::format(R"({{"services":[{}],"runs":[{}]}})", services, runs);
+}
+
+std::string page_waiting(const Reader& reader, size_t limit) {
+  std::string list;
+  size_t total = 0;
+  for (const RunInfo& run : reader.list()) {
+    bool is_active = run.status == "pending" || run.status == "running" ||
+                     run.status == "serving" || run.status == "waiting";
+    if (!is_active) continue;
+    for (const TaskInfo& task : reader.show(run.id).tasks) {
+      if (task.waits_for.empty() || total++ >= limit) continue;
+      list +=
+          fmt::format(R"({}{{"run":{},"name":{},"task":{},"tag":{},"status":{},"waits_for":{}}})",
+                      list.empty() ? "" : ",", page_text(run.id),
+                      page_text(run.name.empty() ? run.pipeline : run.name), page_text(task.name),
+                      task.tag.empty() ? "null" : page_text(task.tag), page_text(task.status),
+                      page_text(task.waits_for));
+    }
+  }
+  return fmt::format(R"({{"total":{},"tasks":[{}]}})", total, list);
+}
+
+}  // namespace flow

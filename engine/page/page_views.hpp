@@ -1,0 +1,23 @@
+// What the page shows besides runs: the workers, the services, and what waits. Each reads the state
+// or asks another process, and may block for seconds: not on the thread of the state.
+#pragma once
+#include <string>
+
+#include "flow/flow.hpp"
+
+namespace flow {
+
+/// {"address":…,"nodes":[…],"readings":{…}}: the workers of the process that writes the state, each
+/// as `flow nodes --json` prints it, and gpu_readings() if a worker has GPUs. The process itself is
+/// the first. Without one there are none.
+Result<std::string> page_cluster(const std::string& state_dir);
+
+/// {"services":[…],"runs":[…]}: as `flow services --json`, and the rows of their runs, with their
+/// rollovers. Throws Failed.
+std::string page_services(const EngineOptions& options);
+
+/// {"total":…,"tasks":[{"run","name","task","tag","status","waits_for"}…]}: of active runs, at most
+/// `limit` tasks. Throws Failed.
+std::string page_waiting(const Reader& reader, size_t limit);
+
+}  // namespace flow

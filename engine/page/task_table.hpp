@@ -1,0 +1,69 @@
+// The tasks of the runs that pages show, as rows that say when they last changed. So a page asks
+// only for what it does not have yet.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <list>
+#include <string>
+#include <vector>
+
+#include "flow/flow.hpp"
+
+namespace flow {
+
+/// The tasks of one run.
+class TaskTable {
+ public:
+  /// Further tasks are counted, but have no row.
+  static constexpr size_t kTasksMax = 200'000;
+  static constexpr size_t kErrorBytesMax = 300;
+
+  /// `number` differs from that of all other tables of the process.
+  explicit TaskTable(uint64_t number) : number_(number) {}
+
+  /// Takes over what has changed, and drops the run's tasks afterwards.
+  void update(RunInfo run);
+  /// Grows with each change.
+  uint64_t sequence() const { return sequence_; }
+  const std::string& run() const { return run_; }
+  /// {"table":N,"sequence":N,"run":{…},"user":…,"total":N,"rows":[[index,name,tag,status,attempts,
+  /// flags,started,finished,worker,queue_s,waits_for,error,failures]…]}: the rows that changed
+  /// after `since` of the table with the number `table`; of another table all. `run` is null if it
+  /// has not changed. Of `flags` bit 0 is `cached`, bit 1 `ignored`; times are in ms since the Unix
+  /// epoch, 0 for none; `failures` is a list of [attempt,cause,worker], as `failed_attempts`.
+  std::string changes(uint64_t table, uint64_t since) const;
+
+ private:
+  struct Row {
+    uint64_t hash = 0, sequence = 0;
+    std::string json;  // without its brackets and its index
+  };
+
+  const uint64_t number_;
+  uint64_t sequence_ = 0, head_sequence_ = 0;
+  std::string run_, head_, user_;  // head_: the run without its tasks
+  size_t total_ = 0;
+  std::vector<Row> rows_;  // at most kTasksMax
+};
+
+/// The tables of the runs that were asked for last. One thread uses it.
+class TaskTables {
+ public:
+  static constexpr size_t kTablesMax = 32;
+
+  /// The table of the run as `reader` sees it. Throws Failed if the run is unknown.
+  TaskTable& read(const Reader& reader, const std::string& selector);
+  /// The same, but a table that was read within `within` is not read again.
+  TaskTable& recent(const Reader& reader, const std::string& run, std::chrono::milliseconds within);
+
+ private:
+  struct Entry {
+    TaskTable table;
+    std::chrono::steady_clock::time_point read_at;
+  };
+
+  std::list<Entry> entries_;  // the one that was used last is first; at most kTablesMax
+  uint64_t next_number_ = 0;
+};
+
+}  // namespace flow
