@@ -60,6 +60,14 @@ if(NOT CURL_FOUND)
   message(FATAL_ERROR "libcurl 7.85 or later was not found. Install libcurl4-openssl-dev, or run cmake/setup build.")
 endif()
 
+# The screen of `flow top` (engine/cli/top): the wide ncurses.
+find_path(FLOW_NCURSES_INCLUDE curses.h)
+find_library(FLOW_NCURSES_LIBRARY ncursesw)
+find_library(FLOW_TINFO_LIBRARY tinfo)
+if(NOT FLOW_NCURSES_INCLUDE OR NOT FLOW_NCURSES_LIBRARY OR NOT FLOW_TINFO_LIBRARY)
+  message(FATAL_ERROR "ncurses was not found (curses.h, libncursesw, libtinfo). Install libncurses-dev, or run cmake/setup build.")
+endif()
+
 # The heap of the programs: many small blocks are allocated on one thread and freed on another,
 # which with jemalloc takes an eighth less of a run's time than with glibc. A host program chooses
 # its own heap.

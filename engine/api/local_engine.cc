@@ -69,9 +69,13 @@ Result<std::unique_ptr<LocalEngine>> LocalEngine::open(const EngineOptions& opti
   loop_options.builder->prefork();  // in parallel with opening the state
   auto store = open_store(dir);
   FLOW_TRY(store);
+  loop_options.on_run_ended = [&to = *engine](const RunId& run, auto environment) {
+    if (Notifier* notifier = to.active_notifier_) notifier->add(run, std::move(environment));
+  };
   auto started = EngineLoop::start(loop_options, std::move(*store));
   FLOW_TRY(started);
   engine->engine_loop_ = std::move(*started);
+  FLOW_TRY(engine->start_notifier());
   FLOW_TRY(engine->lead(dir));
   engine->resume_left_runs();  // before a client can start a version of what they serve
   auto server = Server::start(*engine, dir);
@@ -269,10 +273,29 @@ LocalEngine::~LocalEngine() {
   if (engine_loop_) engine_loop_->await_rank_ends(kRankEndsWithin);
   if (cluster_) cluster_->serve_clients(nullptr);
   server_.reset();
+  if (notifier_) notifier_->finish();
   slurm_.reset();
   workers_.reset();
   cluster_.reset();
   engine_loop_.reset();
+}
+
+// The loop calls it from then on. It finds the rows of ends that were committed before.
+Status LocalEngine::start_notifier() {
+  Notifier::Hooks hooks;
+  hooks.run_json = [this](const RunId& run) { return describe_run(run, true).json(); };
+  hooks.put = [this](std::string key, std::string value) {
+    StoreCallback put{[&](Batch& batch, core::State&) {
+      batch.put(Family::kv, std::move(key), std::move(value));
+    }};
+    return engine_loop_->parts().inbox.post_and_wait({std::move(put)});
+  };
+  hooks.warn = [](const RunId&, const std::string& text) {
+    std::fprintf(stderr, "flow: %s\n", text.c_str());
+  };
+  notifier_ = std::make_unique<Notifier>(engine_loop_->parts().store, std::move(hooks));
+  active_notifier_ = notifier_.get();
+  return notifier_->start();
 }
 
 void LocalEngine::define(const std::string& name, const std::string& version, NativeTask task) {
@@ -456,6 +479,10 @@ std::shared_ptr<detail::RunHandle> LocalEngine::resume_for(const std::string& se
     again.resumed_inputs = std::make_shared<const Inputs>(std::move(inputs));
     again.options.fresh = record.fresh;
     again.options.fail_fast = record.fail_fast;
+    if (again.options.on_end.empty()) {
+      auto row = value_or_throw(engine_loop_->parts().store.get(Family::kv, notify_key(record.id)));
+      again.options.on_end = decode_notify_settings(row.value_or("")).on_end;
+    }
     if (!record.script.starts_with("/") && !again.built)
       throw Failed(user_error(fmt::format(
           "the run {} was started on another machine, from `{}`: resume it with new code there",
@@ -506,6 +533,8 @@ std::shared_ptr<detail::RunHandle> LocalEngine::resume_for(const std::string& se
   context.is_detached = from.options.detached;
   context.is_of_head = is_head();
   context.is_unattended = from.is_unattended;
+  auto notify = value_or_throw(engine_loop_->parts().store.get(Family::kv, notify_key(record.id)));
+  context.notify = notify.value_or("");
   if (!context.is_unattended) context.listener = state;
   auto before = find_detached_run(engine_loop_->parts().store, record.id);
   if (context.is_detached && before.ok() && *before) keep_options(context, **before);
@@ -584,6 +613,8 @@ std::shared_ptr<detail::RunHandle> LocalEngine::serve_for(const std::string& sel
   auto state = watch(id);
   prepared.context.listener = state;
   prepared.context.is_of_head = is_head();
+  prepared.context.notify =
+      value_or_throw(store.get(Family::kv, notify_key(record.id))).value_or("");
   for (const std::string& warning : warnings) state->report("warning", warning);
   ok_or_throw(engine_loop_->submit(std::move(prepared), from.options.jobs));
   return state;

@@ -13,6 +13,7 @@
 #include "engine/client/engine_service.hpp"
 #include "engine/client/server.hpp"
 #include "engine/cluster/transfer/blob_reader.hpp"
+#include "engine/exports/notifier.hpp"
 #include "engine/head/local_workers.hpp"
 #include "engine/head/membership.hpp"
 #include "engine/head/slurm_head.hpp"
@@ -94,6 +95,7 @@ class LocalEngine final : public EngineService, private RunEngine {
   std::shared_ptr<detail::RunHandle> find_request(const Submission& submission);
   Status lead(const std::string& dir);
   Status start_workers(const std::string& dir);
+  Status start_notifier();
   /// Error if workers of an engine that died may still run attempts and this engine does not lead
   /// them.
   Status check_for_work_elsewhere() const;
@@ -146,6 +148,8 @@ class LocalEngine final : public EngineService, private RunEngine {
       watched_;  // expired entries are removed when one is added
   std::unique_ptr<SlurmHead> slurm_;
   std::unique_ptr<Server> server_;
+  std::unique_ptr<Notifier> notifier_;
+  std::atomic<Notifier*> active_notifier_{nullptr};  // for the loop's thread
   std::unique_ptr<MetricsServer> metrics_;  // last: it reads the others
 };
 

@@ -78,6 +78,7 @@ void put_options(const RunOptions& options, client_protocol::RunOptions& to) {
     each.set_text(file.text);
   }
   to.set_profile(options.config.profile);
+  to.set_on_end(options.on_end);
 }
 
 RunOptions get_options(const client_protocol::RunOptions& from) {
@@ -99,6 +100,7 @@ RunOptions get_options(const client_protocol::RunOptions& from) {
   for (const client_protocol::NamedText& file : from.config_files())
     options.config.files.push_back({file.name(), file.text()});
   options.config.profile = from.profile();
+  options.on_end = from.on_end();
   return options;
 }
 

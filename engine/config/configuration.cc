@@ -20,12 +20,14 @@ enum class Form : uint8_t {
   integer,
   number,
   boolean,
-  size,          // text, or a whole number of bytes
-  retries,       // a whole number, or a table
-  resources,     // names and numbers
-  env,           // names and texts, numbers or secrets: an option each
-  texts,         // a list of strings
-  secret,        // { env = NAME }
+  size,       // text, or a whole number of bytes
+  retries,    // a whole number, or a table
+  resources,  // names and numbers
+  env,        // names and texts, numbers or secrets: an option each
+  texts,      // a list of strings
+  secret,     // { env = NAME }
+  text_or_secret,
+  statuses,      // a list of those with which a run ends
   named_prices,  // names and numbers: an option each
   labels,        // names and tables of prices
 };
@@ -57,7 +59,11 @@ constexpr Key kPriceKeys[] = {{"currency", Form::text},         {"cpu_hour", For
                               {"memory_gb_hour", Form::number}, {"gpu_hour", Form::named_prices},
                               {"egress_gb", Form::number},      {"label", Form::labels},
                               {"include", Form::text}};
-constexpr Key kNotifyKeys[] = {{"on_end", Form::text}, {"secret", Form::secret}};
+constexpr Key kNotifyKeys[] = {{"on_end", Form::text},
+                               {"webhook", Form::text_or_secret},
+                               {"command", Form::text},
+                               {"secret", Form::secret},
+                               {"on", Form::statuses}};
 
 constexpr ConfigTable kTables[] = {ConfigTable::tasks, ConfigTable::defaults, ConfigTable::slurm,
                                    ConfigTable::head,  ConfigTable::prices,   ConfigTable::notify};
@@ -107,6 +113,13 @@ bool is_secret(const TomlNode& node) {
          !node.items[0].value.as_string().empty();
 }
 
+/// The statuses with which a run ends.
+bool is_end_status(const TomlNode& node) {
+  if (node.kind != TomlNode::Kind::text) return false;
+  const std::string& text = node.value.as_string();
+  return text == "succeeded" || text == "failed" || text == "cancelled";
+}
+
 /// The description of the form if `node` does not fit it; else null.
 const char* expected_form(Form form, const TomlNode& node) {
   using Kind = TomlNode::Kind;
@@ -140,6 +153,14 @@ const char* expected_form(Form form, const TomlNode& node) {
                  : "a string, or { env = \"NAME\" } for a secret";
     case Form::texts:
       return node.kind == Kind::list && all(is_text) ? nullptr : "a list of strings";
+    case Form::text_or_secret:
+      return node.kind == Kind::text || is_secret(node)
+                 ? nullptr
+                 : "a string, or { env = \"NAME\" } for a secret";
+    case Form::statuses:
+      return node.kind == Kind::list && !node.items.empty() && all(is_end_status)
+                 ? nullptr
+                 : "a list of `succeeded`, `failed` and `cancelled`";
     case Form::secret:
       return is_secret(node) ? nullptr : "{ env = \"NAME\" }, a variable of the environment";
     case Form::labels:
@@ -405,8 +426,7 @@ const std::string* secret_of(const Value& value) {
 }
 
 bool has_effect(const ConfigSetting& setting) {
-  return setting.table != ConfigTable::prices && setting.table != ConfigTable::notify &&
-         setting.option != "budget";
+  return setting.table != ConfigTable::prices && setting.option != "budget";
 }
 
 }  // namespace flow

@@ -75,12 +75,8 @@ PlanInfo plan_info(const Plan& plan) {
   return info;
 }
 
-struct ReaderImpl {
+struct ReaderImpl : OpenedState {
   EngineOptions options;
-  std::string dir;
-  bool had_writer = false;  // asked before the store is opened, because a run may end meanwhile
-  std::shared_ptr<Store> store;
-  std::shared_ptr<Blobs> blobs;
 
   struct Served {
     std::string url;
@@ -89,12 +85,6 @@ struct ReaderImpl {
 
   InputResolver resolver() const {
     return InputResolver([this](const Digest& digest) { return blobs->get(digest); });
-  }
-  RunRecord current_record(RunRecord record) const {
-    bool live = record.status == "pending" || record.status == "running" ||
-                record.status == "serving" || record.status == "waiting";
-    if (live && !had_writer) record.status = "interrupted";
-    return record;
   }
   /// A run's row is written when its status changes. Its later progress is in the journal, which is
   /// replayed once for all runs. Returns what the runs serve, by run.
@@ -113,20 +103,33 @@ struct ReaderImpl {
   }
 };
 
+OpenedState open_state(const EngineOptions& options) {
+  OpenedState state;
+  state.dir = value_or_throw(find_state(options));
+  ok_or_throw(readable_state(state.dir));
+  std::error_code failed;
+  if (!fs::exists(fs::path(state.dir) / "db", failed)) return state;  // no run yet
+  state.had_writer = state_is_locked(state.dir);
+  StoreOptions store;
+  store.read_only = true;
+  state.store = value_or_throw(open_store(state.dir, store));
+  state.blobs = std::make_shared<Blobs>(*state.store, state.dir);
+  return state;
+}
+
+RunRecord current_record(const OpenedState& state, RunRecord record) {
+  bool is_live = record.status == "pending" || record.status == "running" ||
+                 record.status == "serving" || record.status == "waiting";
+  if (is_live && !state.had_writer) record.status = "interrupted";
+  return record;
+}
+
 namespace {
 
 std::unique_ptr<ReaderImpl> open_reader(const EngineOptions& options) {
   auto impl = std::make_unique<ReaderImpl>();
+  static_cast<OpenedState&>(*impl) = open_state(options);
   impl->options = options;
-  impl->dir = value_or_throw(find_state(options));
-  ok_or_throw(readable_state(impl->dir));
-  std::error_code failed;
-  if (!fs::exists(fs::path(impl->dir) / "db", failed)) return impl;  // no run yet
-  impl->had_writer = state_is_locked(impl->dir);
-  StoreOptions store;
-  store.read_only = true;
-  impl->store = value_or_throw(open_store(impl->dir, store));
-  impl->blobs = std::make_shared<Blobs>(*impl->store, impl->dir);
   return impl;
 }
 
@@ -144,7 +147,7 @@ std::vector<RunInfo> Reader::list(bool results) const {
   std::vector<RunRecord> records = value_or_throw(all_records(*impl_->store));
   auto served = impl_->count_unfinished(records);
   for (RunRecord& record_with_counts : records) {
-    RunRecord record = impl_->current_record(std::move(record_with_counts));
+    RunRecord record = current_record(*impl_, std::move(record_with_counts));
     InputResolver resolver =
         impl_->resolver();  // one per run, because it holds the values that it read
     out.push_back(results ? summary_of_record(record, resolver) : info_of_record(record));
@@ -170,7 +173,7 @@ std::vector<ServiceInfo> Reader::services() const {
   for (RunRecord& record : records) {
     auto run = state.runs.find(record.id);
     if (run != state.runs.end()) update_record(run->second, record);
-    record = impl_->current_record(std::move(record));
+    record = current_record(*impl_, std::move(record));
   }
   return active_services(
       state, records, impl_->dir, [](const std::string& folder) { return front_status(folder); },
@@ -202,13 +205,13 @@ void park(core::Run& run) {
     if (is_proceeding(unit.phase)) unit.phase = core::Phase::parked;
 }
 
-LoadedRun selected(const ReaderImpl& impl, const std::string& selector) {
-  if (!impl.store) {
+LoadedRun selected(const OpenedState& state, const std::string& selector) {
+  if (!state.store) {
     throw Failed(user_error(fmt::format(
-        "there is no run in the state `{}` yet: start one with `flow run FILE`", impl.dir)));
+        "there is no run in the state `{}` yet: start one with `flow run FILE`", state.dir)));
   }
-  RunRecord record = impl.current_record(value_or_throw(select_record(*impl.store, selector)));
-  LoadedRun loaded = value_or_throw(load_run(*impl.store, *impl.blobs, record));
+  RunRecord record = current_record(state, value_or_throw(select_record(*state.store, selector)));
+  LoadedRun loaded = value_or_throw(load_run(*state.store, *state.blobs, record));
   if (loaded.run != nullptr && record.status == "interrupted")
     park(loaded.state->runs.at(loaded.run->id));
   return loaded;
@@ -229,19 +232,21 @@ OpenedRun open_run(const EngineOptions& options, const std::string& selector) {
   return {impl->dir, impl->store, impl->blobs, std::move(loaded)};
 }
 
-RunInfo Reader::show(const std::string& selector) const {
-  LoadedRun loaded = selected(*impl_, selector);
+RunInfo Reader::show(const std::string& selector) const { return show_run(*impl_, selector); }
+
+RunInfo show_run(const OpenedState& state, const std::string& selector) {
+  LoadedRun loaded = selected(state, selector);
   if (loaded.run == nullptr) return info_of_record(loaded.record);
-  InputResolver resolver = impl_->resolver();
+  InputResolver resolver([&](const Digest& digest) { return state.blobs->get(digest); });
   RunInfo info = info_of_run(*loaded.run, loaded.record, resolver, loaded.state.get());
   for (ServiceInfo& service : info.services)
     add_front_facts(
-        impl_->dir, [](const std::string& folder) { return front_status(folder); }, service);
+        state.dir, [](const std::string& folder) { return front_status(folder); }, service);
   if (loaded.record.status == "interrupted") {
     info.status = loaded.record.status;
     info.url.clear();  // its services ended with the process
     info.rollover = {};
-    info.not_resumed = why_not_resumed(*impl_->store, info.id);
+    info.not_resumed = why_not_resumed(*state.store, info.id);
     for (TaskInfo& task : info.tasks) task.url.clear();
   }
   return info;

@@ -38,6 +38,20 @@ struct OpenedRun {
 /// Selects as Reader::show. Throws Failed, also if the run's tasks were collected.
 OpenedRun open_run(const EngineOptions& options, const std::string& selector);
 
+/// A state that was opened next to its writer, or without one.
+struct OpenedState {
+  std::string dir;
+  bool had_writer = false;  // asked before the store is opened, because a run may end meanwhile
+  std::shared_ptr<Store> store;  // null: the state has no run yet
+  std::shared_ptr<Blobs> blobs;  // borrows the store
+};
+/// Throws Failed.
+OpenedState open_state(const EngineOptions& options);
+/// The record as it is shown: without a writer an active run is interrupted.
+RunRecord current_record(const OpenedState& state, RunRecord record);
+/// As Reader::show.
+RunInfo show_run(const OpenedState& state, const std::string& selector);
+
 PlanInfo plan_info(const Plan& plan);
 const char* kind_name(TaskKind kind);
 

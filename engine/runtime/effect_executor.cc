@@ -208,7 +208,12 @@ void EffectExecutor::measure(const core::MeasureTraffic& measure) {
 // A resume may load the run again, with another context, in the turn in which it leaves.
 void EffectExecutor::end_run(const core::RunId& run) {
   std::shared_ptr<RunListener> listener;
-  if (RunContext* context = active_runs_.find(run)) listener = context->listener;
+  std::shared_ptr<const EnvironmentVariables> environment;
+  if (RunContext* context = active_runs_.find(run)) {
+    listener = context->listener;
+    environment = context->environment;
+  }
+  if (on_run_ended_) on_run_ended_(run, std::move(environment));
   uint64_t number = active_runs_.number_of(run);
   inbox_.post({PostedEvent{core::RunDeleted{run}}, [this, run, listener, number](bool) {
                  active_runs_.erase(run, number);

@@ -22,7 +22,8 @@ class EffectExecutor {
  public:
   EffectExecutor(const core::State& state, const Store& store, AttemptOrders& orders,
                  WorkerRegistry& workers, NativeRunner& native, Timers& timers,
-                 ActiveRuns& active_runs, Inbox& inbox, FrontControl& fronts, std::string state_dir)
+                 ActiveRuns& active_runs, Inbox& inbox, FrontControl& fronts, std::string state_dir,
+                 OnRunEnded on_run_ended)
       : state_(state),
         store_(store),
         orders_(orders),
@@ -32,7 +33,8 @@ class EffectExecutor {
         active_runs_(active_runs),
         inbox_(inbox),
         fronts_(fronts),
-        state_dir_(std::move(state_dir)) {}
+        state_dir_(std::move(state_dir)),
+        on_run_ended_(std::move(on_run_ended)) {}
 
   void execute(const std::vector<core::Command>& effects);
 
@@ -61,6 +63,7 @@ class EffectExecutor {
   Inbox& inbox_;
   FrontControl& fronts_;
   const std::string state_dir_;
+  const OnRunEnded on_run_ended_;
 };
 
 }  // namespace flow

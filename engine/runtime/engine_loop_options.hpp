@@ -36,6 +36,9 @@ struct EngineLoopOptions {
   std::shared_ptr<GpuSamples> gpu_samples;
   /// Takes the spans of runs; null: none are made.
   std::shared_ptr<SpanExporter> span_exporter;
+  /// Called by the thread of the turns when the end of a run is durable, before its listener
+  /// leaves, with the environment of its submission; null if this process did not drive it.
+  OnRunEnded on_run_ended;
   /// Memory of a simulated machine. 0: what this process may use of its own.
   int64_t memory_bytes = 0;
 };

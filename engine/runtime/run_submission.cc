@@ -196,6 +196,8 @@ Status RunSubmission::add(Prepared prepared, int32_t jobs, bool replaces) {
     if (!is_admitted) return;
     if (replaces) stored_runs_.erase(id, batch);
     if (replaces || context.is_detached) put_detachment(context, batch);
+    if (replaces) batch.erase(Family::kv, notify_key(id));
+    if (!context.notify.empty()) batch.put(Family::kv, notify_key(id), context.notify);
     active_runs_.put(id, std::move(context));
     blobs_.stage(plan, std::move(prepared.plan_bytes));
     blobs_.stage(bundle, std::move(bundle_bytes));

@@ -6,6 +6,7 @@
 
 #include "engine/base/clock.hpp"
 #include "engine/base/ids.hpp"
+#include "engine/runs/notifications.hpp"
 #include "engine/runs/run_archive.hpp"
 #include "engine/runs/run_info.hpp"
 #include "engine/runs/run_rows.hpp"
@@ -40,6 +41,25 @@ void StoredRuns::archive(const core::RunId& run, Batch& batch) {
   if (!archived.ok()) return stop_.set(archived.error());
   batch.put(Family::kv, archive_key(run), std::move(*archived));
   batch.erase(Family::kv, detached_key(run));
+  put_notification(found->second, batch);
+}
+
+// An engine that died may have committed this end before: it is told once.
+void StoredRuns::put_notification(const core::Run& run, Batch& batch) {
+  std::string settings;
+  if (const RunContext* context = active_runs_.find(run.id)) {
+    settings = context->notify;
+  } else {
+    auto row = store_.get(Family::kv, notify_key(run.id));
+    if (row.ok()) settings = row->value_or("");
+  }
+  if (settings.empty()) return;
+  Notification end = notification_of_end(run.id, core::status_name(run.status), run.finished,
+                                         decode_notify_settings(settings));
+  std::string key = notification_key(run.id, run.finished);
+  auto before = store_.get(Family::kv, key);
+  bool is_known = before.ok() && before->has_value();
+  if (!end.is_done() && !is_known) batch.put(Family::kv, std::move(key), encode_notification(end));
 }
 
 Result<std::optional<core::State>> StoredRuns::find_archived(const core::RunId& run) const {

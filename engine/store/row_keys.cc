@@ -99,6 +99,16 @@ std::string served_key(const std::string& run) { return joined({"served", run, "
 
 std::string detached_key(const std::string& run) { return joined({"detached", run, ""}); }
 
+std::string notify_key(const std::string& run) { return joined({"notify", run, ""}); }
+
+std::string notification_prefix(const std::string& run) {
+  return run.empty() ? joined({"notification", ""}) : joined({"notification", run, ""});
+}
+
+std::string notification_key(const std::string& run, int64_t finished_ms) {
+  return notification_prefix(run) + big_endian(static_cast<uint64_t>(finished_ms), 8);
+}
+
 std::string param_digest_key(const std::string& path) { return joined({"file", path}); }
 
 std::string remote_copy_key(std::string_view url) { return joined({"url", sha256(url).hex()}); }
@@ -150,7 +160,8 @@ std::optional<std::string> run_of_key(Family family, std::string_view key) {
   if (family != Family::kv || first == std::string_view::npos) return std::nullopt;
   std::string_view kind = key.substr(0, first);
   bool is_of_run = kind == "folded" || kind == "step" || kind == "checkpoint" || kind == "inputs" ||
-                   kind == "warning" || kind == "served" || kind == "detached" || kind == "attempt";
+                   kind == "warning" || kind == "served" || kind == "detached" ||
+                   kind == "attempt" || kind == "notify" || kind == "notification";
   if (!is_of_run) return std::nullopt;
   return part(key.substr(first + 1));
 }

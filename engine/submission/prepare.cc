@@ -21,6 +21,7 @@
 #include "engine/blobs/input_listing.hpp"
 #include "engine/process/cgroup.hpp"
 #include "engine/submission/command_environments.hpp"
+#include "engine/submission/notify_settings.hpp"
 #include "engine/submission/prebuilt_graph.hpp"
 #include "engine/submission/remote_inputs.hpp"
 #include "engine/submission/requirements.hpp"
@@ -429,6 +430,9 @@ Result<Prepared> prepare(const SubmissionContext& context, const Submission& sub
   auto config = kept_config(submission.options.config);
   FLOW_TRY(config);
   inputs.config = std::move(*config);
+  Result<NotifySettings> notify = NotifySettings();
+  if (context.purpose == Purpose::run) notify = notify_settings(submission);
+  FLOW_TRY(notify);
   bool is_offline = submission.options.offline;
   RemoteUse use = context.purpose == Purpose::preview && !is_offline ? RemoteUse::preview
                   : is_offline                                       ? RemoteUse::offline
@@ -470,6 +474,7 @@ Result<Prepared> prepare(const SubmissionContext& context, const Submission& sub
   prepared.context.serve_for_ms = submission.options.serve_for_ms;
   prepared.context.front_lease_ms = submission.options.front_lease_ms;
   prepared.context.is_detached = submission.options.detached;
+  if (!notify->targets.empty()) prepared.context.notify = encode_notify_settings(*notify);
   prepared.plan = std::make_shared<const Plan>(std::move(*plan));
   return prepared;
 }

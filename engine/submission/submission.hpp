@@ -1,6 +1,7 @@
 // A submission: everything from which the engine creates a run.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -35,8 +36,12 @@ struct RunContext {
   bool is_detached = false;     // the next writer goes on with it when this one has died,
   bool is_of_head = false;      // if that is a head
   bool is_unattended = false;   // it was resumed by the engine itself, and has no listener
+  std::string notify{};         // encoded NotifySettings; "": nobody is told of its end
   std::shared_ptr<RunListener> listener;
 };
+
+using OnRunEnded = std::function<void(const core::RunId& run,
+                                      std::shared_ptr<const EnvironmentVariables> environment)>;
 
 /// The expected capacity of each node that is requested from a batch scheduler.
 struct RequestedNodes {

@@ -338,11 +338,11 @@ class Config(Place):
         head.terminate()
         self.end(head)
 
-    def test_prices_notifications_and_budgets_have_no_effect_yet(self):
+    def test_prices_and_budgets_have_no_effect_yet(self):
         self.script('return say("1").stdout')
         self.toml('[prices]\ncurrency = "USD"\ncpu_hour = 0.05\nmemory_gb_hour = 0.01\ngpu_hour."H200" = 3\negress_gb = 0.1\n'
                   'include = "prices.toml"\n[prices.label."pool=spot"]\ncpu_hour = 0.01\n'
-                  '[notify]\non_end = "true"\nsecret = { env = "KEY" }\n[defaults]\nbudget = "50 USD"\n')
+                  '[defaults]\nbudget = "50 USD"\n')
         self.toml('cpu_hour = 0.2\ngpu_hour.H100 = 2.5\n', "prices.toml")
         lines = self.good("plan", ".", "--explain-config", "--json").lines()
         got = {line["option"]: (line["value"], line["origin"]) for line in lines if not line["has_effect"]}
@@ -351,8 +351,7 @@ class Config(Place):
             "memory_gb_hour": (0.01, "flow.toml:4 [prices]"), "gpu_hour.H200": (3, "flow.toml:5 [prices]"),
             "gpu_hour.H100": (2.5, "prices.toml:2"), "egress_gb": (0.1, "flow.toml:6 [prices]"), "include": ("prices.toml", "flow.toml:7 [prices]"),
             'label."pool=spot".cpu_hour': (0.01, 'flow.toml:9 [prices.label."pool=spot"]'),
-            "on_end": ("true", "flow.toml:11 [notify]"), "secret": ({"env": "KEY"}, "flow.toml:12 [notify]"),
-            "budget": ("50 USD", "flow.toml:14 [defaults]")})
+            "budget": ("50 USD", "flow.toml:11 [defaults]")})
         self.toml('cpu_hours = 0.2\n', "prices.toml")
         self.exits(2, self.flow("run", "."), "prices.toml:1", "Did you mean `cpu_hour`?")
         self.exits(2, self.flow("run", ".", FLOW_CONFIG="prices.toml"), "unknown key")

@@ -28,6 +28,7 @@ RUN_BY = {
     '[tasks."align*"]': "test_the_configuration_of_the_guide",
     "flow run . --name prod --detach                    # serves in the background": "cli/services.py",
     "[defaults]": "test_the_configuration_of_the_reference",
+    "[notify]": "cli/notify.py",
     "flow head --log-file /var/log/flow-head.log": "test_several_machines",
     '2026-11-28T10:00:00.123Z info  worker joined worker=w1 detail="8 CPU slots, 0 GPUs"': "test_several_machines",
     "succeeded: 4 tasks: 1 cached, 3 ran, 0 retried, 0 failed; 2.3s; state 1.2 MiB": "test_the_last_line_of_a_run",

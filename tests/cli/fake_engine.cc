@@ -5,6 +5,7 @@
 #include <limits>
 #include <mutex>
 
+#include "flow/cluster_view.hpp"
 #include "flow/detached.hpp"
 #include "flow/exchange.hpp"
 #include "flow/flow.hpp"
@@ -419,6 +420,20 @@ Page::~Page() = default;
 const std::string& Page::address() const { return impl_->address; }
 const std::string& Page::link() const { return impl_->link; }
 const std::string& Page::state_dir() const { return impl_->state; }
+
+struct ClusterViewer::Impl {};
+ClusterViewer::ClusterViewer(const EngineOptions&) {}
+ClusterViewer::~ClusterViewer() = default;
+ClusterView ClusterViewer::view(const std::string& run) {
+  ClusterView view;
+  view.state = "/data/.flow";
+  view.at_ms = kStart + 3000;
+  view.run = story_of_run(run).info;
+  view.runs = {*view.run};
+  view.runs[0].tasks.clear();
+  return view;
+}
+std::string ClusterView::json() const { return "{\"runs\":[" + run->json() + "]}"; }
 
 Reader::Reader(const EngineOptions& options) : impl_(std::make_unique<ReaderImpl>()) {
   impl_->dir = options.state;

@@ -63,14 +63,15 @@ HOSTS = {
     "engine/cli/display": ([], ["CLI/"]),
     "engine/cli/manual": (["engine/cli/display"], ["CLI/"]),
     "engine/cli/publish": (["engine/cli/display"], ["CLI/"]),
-    "engine/cli/verbs": (["engine/cli/display", "engine/cli/manual", "engine/cli/publish"], ["CLI/"]),
+    "engine/cli/top": (["engine/cli/display"], ["CLI/", "curses.h"]),
+    "engine/cli/verbs": (["engine/cli/display", "engine/cli/manual", "engine/cli/publish", "engine/cli/top"], ["CLI/"]),
     "engine/cli": (["engine/cli/display", "engine/cli/verbs"], ["CLI/"]),
     "examples/embed": ([], []),
 }
 # Headers with these prefixes are foreign; any other <> header belongs to the standard library,
 # POSIX or Linux.
 FOREIGN = ["openssl/", "fmt/", "nlohmann/", "rocksdb/", "google/", "spdlog/", "curl/", "toml++/", "CLI/", "lua.h", "lua.hpp", "lauxlib.h",
-           "grpc/", "grpcpp/", "boost/", "simdjson.h", "cblas.h", "zlib.h", "ucp/", "nccl.h", "sodium.h", "cuda", "cublas", "catch2/"]
+           "grpc/", "grpcpp/", "boost/", "simdjson.h", "cblas.h", "zlib.h", "ucp/", "nccl.h", "sodium.h", "curses.h", "cuda", "cublas", "catch2/"]
 GENERATED = {"flow_build_config.hpp"}
 SUFFIXES = (".cc", ".hpp", ".h", ".cu", ".cuh")
 

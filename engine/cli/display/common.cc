@@ -397,6 +397,13 @@ std::string fault_text(const NodeInfo& node, const Gpu& gpu) {
          (node.name.empty() ? "engine" : "worker") + " starts again";
 }
 
+std::string number_text(double number) {
+  std::string text = std::to_string(number);
+  text.erase(text.find_last_not_of('0') + 1);
+  if (text.back() == '.') text.pop_back();
+  return text;
+}
+
 std::string plural(uint64_t count, const std::string& noun) {
   return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
 }

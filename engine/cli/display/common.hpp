@@ -103,7 +103,8 @@ std::string format_duration(int64_t ms);   // "450ms", "1.2s", "2m 3s", "1h 5m",
 std::string format_bytes(uint64_t bytes);  // "512 B", "1.5 GiB"
 int64_t parse_duration(
     const std::string& option,
-    const std::string& text);  // ms; ends the process with exit code 2 if invalid
+    const std::string& text);            // ms; ends the process with exit code 2 if invalid
+std::string number_text(double number);  // "2", "0.5"
 std::string plural(uint64_t count, const std::string& noun);  // "1 task", "2 tasks"
 /// "2 of 1..8": how many replicas a service has, and its limits.
 std::string scaled_replicas_text(const ServiceInfo& service);

@@ -224,6 +224,10 @@ void choose_run_options(VerbContext& context, RunArguments& arguments,
   defaults.flag("offline", arguments.offline);
   defaults.flag("logs", arguments.logs);
   choose_slurm(context, arguments, values);
+  // The engine reads [notify]: here it is only explained.
+  Options notify(context, values, "notify");
+  notify.choose("on_end", text_value(arguments.on_end));
+  for (const char* option : {"webhook", "command", "secret", "on"}) notify.choose(option, {});
   std::ranges::copy_if(values, std::back_inserter(context.explained),
                        [](const ConfigValue& value) { return !value.has_effect; });
 }

@@ -175,6 +175,7 @@ RunOptions run_options(const RunArguments& arguments) {
   options.fail_fast = arguments.fail_fast;
   options.offline = arguments.offline;
   options.logs = arguments.logs;
+  options.on_end = arguments.on_end;
   if (!arguments.grace.empty()) options.grace_ms = parse_duration("--grace", arguments.grace);
   if (!arguments.serve_for.empty()) {
     options.serve_for_ms = parse_duration("--serve-for", arguments.serve_for);

@@ -13,7 +13,7 @@ constexpr int kJobsMax = 100'000, kWorkersMax = 256, kSlurmNodesMax = 4'000;
 struct RunArguments {
   std::vector<std::string> params;     // k=v
   std::vector<std::string> resources;  // name=n
-  std::string params_file, name, out, serve_for, grace, front_lease;
+  std::string params_file, name, out, on_end, serve_for, grace, front_lease;
   int32_t jobs = 0, workers = 0;
   bool fresh = false, fail_fast = false, strict = false, offline = false, encrypt = false,
        logs = false, detach = false;

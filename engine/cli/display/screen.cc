@@ -27,12 +27,6 @@ constexpr size_t kPipeColumns = 120;
 constexpr int64_t kCountShare = 100;
 constexpr int64_t kCountEveryMax_ms = 3000;
 
-TerminalSize terminal_size() {
-  winsize size{};
-  bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 && size.ws_row > 0;
-  return known ? TerminalSize{size.ws_col, size.ws_row} : TerminalSize{};
-}
-
 /// Each line of what a task wrote, after the task's name: "align[s3] | 12 reads".
 std::string log_lines(const Event& event) {
   std::string label = tagged_name(event.task, event.tag);
@@ -55,6 +49,12 @@ int64_t steady_ms() {
   timespec now{};
   clock_gettime(CLOCK_BOOTTIME, &now);
   return now.tv_sec * 1'000 + now.tv_nsec / 1'000'000;
+}
+
+TerminalSize terminal_size() {
+  winsize size{};
+  bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 && size.ws_row > 0;
+  return known ? TerminalSize{size.ws_col, size.ws_row} : TerminalSize{};
 }
 
 bool is_terminal() {

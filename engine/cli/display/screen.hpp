@@ -20,6 +20,8 @@ enum class ScreenStyle : uint8_t { json, plain, live, silent };
 
 /// Whether the standard output is a terminal that can move its cursor.
 bool is_terminal();
+/// That of the standard output's terminal; the default if it is unknown.
+TerminalSize terminal_size();
 /// The width of the terminal; of a pipe 120.
 size_t output_columns();
 

@@ -76,24 +76,31 @@ bool uses_ascii() { return is_ascii_only; }
 
 const char* ellipsis() { return is_ascii_only ? "..." : "…"; }
 
-std::string rendered(const Line& line, size_t columns_max, bool with_colors) {
+Line fitted(const Line& line, size_t columns_max) {
   std::string whole;
   for (const Span& span : line) whole += span.text;
   std::string shown = shortened(whole, columns_max);
-  if (!with_colors) return shown;
   // The cut text has the same bytes as the whole one up to its ellipsis, which stays uncolored.
-  std::string out;
+  Line out;
   size_t at = 0;
   for (const Span& span : line) {
     size_t same = 0;
     while (same < span.text.size() && at + same < shown.size() &&
            shown[at + same] == span.text[same])
       same++;
-    out += painted(shown.substr(at, same), span.color);
+    out.push_back({shown.substr(at, same), span.color});
     at += same;
     if (same < span.text.size()) break;
   }
-  return out + shown.substr(std::min(at, shown.size()));
+  out.push_back({shown.substr(std::min(at, shown.size())), Color::none});
+  return out;
+}
+
+std::string rendered(const Line& line, size_t columns_max, bool with_colors) {
+  std::string out;
+  for (const Span& span : fitted(line, columns_max))
+    out += with_colors ? painted(span.text, span.color) : span.text;
+  return out;
 }
 
 }  // namespace flow::cli

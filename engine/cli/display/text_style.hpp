@@ -32,6 +32,8 @@ struct Span {
   Color color = Color::none;
 };
 using Line = std::vector<Span>;
+/// The line cut to `columns_max` columns, with an ellipsis if it is cut.
+Line fitted(const Line& line, size_t columns_max);
 /// The line as text of at most `columns_max` columns, with an ellipsis if it is cut.
 std::string rendered(const Line& line, size_t columns_max, bool with_colors);
 

@@ -104,6 +104,17 @@ std::vector<VerbText> texts_of_views() {
        {{"flow report last -o run.html", "Write a report of the last run"},
         {"flow report 20261128-101500-ab3cd4e last -o compared.html", "Compare two runs"}},
        {"ui", "export", "compare"}},
+      {"top",
+       "Follows a state on the whole screen: its runs, the tasks of one of them, its workers with "
+       "their GPUs and who holds them, its services, and what waits for what. Keys choose a table, "
+       "sort and filter it, cancel a run after a question, and send it a signal; `?` lists them. "
+       "It reads beside the process that executes the runs, for at most a fifth of the time and "
+       "with the lowest priority.\n\n"
+       "Where the output is not a terminal, or with `--once`, it prints one frame as text; with "
+       "`--json` everything as one object.",
+       {{"flow top", "Follow the newest run that has not ended"},
+        {"flow top --json", "Print everything as one JSON object"}},
+       {"show", "nodes", "ui"}},
       {"services",
        "Prints what is served: for each service of an active run its version, URL, ready replicas, "
        "share of the traffic, requests per second, and the median and the 99th percentile of their "

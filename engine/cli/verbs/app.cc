@@ -13,6 +13,7 @@
 #include "engine/cli/display/config_options.hpp"
 #include "engine/cli/display/signals.hpp"
 #include "engine/cli/publish/publish_verbs.hpp"
+#include "engine/cli/top/top.hpp"
 #include "engine/cli/verbs/verbs.hpp"
 #include "flow/process.hpp"
 
@@ -51,6 +52,7 @@ std::unique_ptr<CLI::App> make_app(VerbContext& context) {
   add_trace(*app, context);
   add_ui(*app, context);
   add_report(*app, context);
+  add_top(*app, context);
   add_lint(*app, context);
   add_plan(*app, context);
   add_gc(*app, context);

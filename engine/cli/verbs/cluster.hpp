@@ -45,14 +45,6 @@ class SignalWait {
   Signals signals_;
 };
 
-/// 2, 0.5
-inline std::string number_text(double number) {
-  std::string text = std::to_string(number);
-  text.erase(text.find_last_not_of('0') + 1);
-  if (text.back() == '.') text.pop_back();
-  return text;
-}
-
 /// Of a "HOST:PORT".
 inline std::string metrics_url(const std::string& address) {
   return "http://" + address + "/metrics";

@@ -127,8 +127,9 @@ struct EngineOptions {
       30'000;                ///< how long workers of a previous engine that died may take to rejoin
   LogOptions log{};          ///< the engine's own log; default: off
   MetricsOptions metrics{};  ///< of the writer of a state; a client has none
-  /// Path of a flow.toml file whose task options apply to the runs that have no `config` of their
-  /// own, with the tables of `profile`. Its other tables have no effect here. "": none.
+  /// Path of a flow.toml file whose task options and [notify] apply to the runs that have no
+  /// `config` of their own, with the tables of `profile`. Its other tables have no effect here. "":
+  /// none.
   std::string config{}, profile{};
   /// If this engine becomes the writer, it goes on with the detached runs of the writers before it
   /// that nobody executes any more: see RunOptions::detached. `resume_except` is the id of a run
@@ -160,8 +161,12 @@ struct RunOptions {
   /// relative paths start.
   std::string script_text{};
   std::string request{};  ///< idempotency key: a repeated request returns the existing run
-  /// Task options that outrank the script's; other tables are kept with the run and not applied.
+  /// Task options that outrank the script's, and [notify]; other tables are kept with the run and
+  /// not applied.
   ConfigOptions config{};
+  /// Told of the end of the run: an http or https URL that gets a POST, or a command. See
+  /// "Notifications" in docs/operations.md. It replaces `on_end` of [notify].
+  std::string on_end{};
 };
 
 /// `cached` is counted within `succeeded`, and `ignored` within `failed`.

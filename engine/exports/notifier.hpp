@@ -1,0 +1,90 @@
+// Tells webhooks and commands of the ends of runs. What is to be told is in the store, so that the
+// next process with the state tells what this one could not.
+#pragma once
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "engine/base/environment_variables.hpp"
+#include "engine/runs/notifications.hpp"
+#include "engine/store/store.hpp"
+
+namespace flow {
+
+/// How long a webhook that fails is tried, since its first failure. A process that finds an older
+/// one tries it once.
+constexpr int64_t kNotifyWithinMs = 600'000;
+/// How long finish() waits for webhooks, and how long a command may run.
+constexpr int64_t kNotifyExitMs = 5'000, kNotifyCommandMs = 60'000;
+
+/// The value of X-Flow-Signature: "t=SECONDS,v1=HEX", the HMAC-SHA256 of "SECONDS.BODY".
+std::string notify_signature(std::string_view key, int64_t seconds, std::string_view body);
+/// How messages name the target: without what of a URL may be a secret.
+std::string shown_target(const NotifyTarget& target);
+
+/// Has a thread, which sends one notification at a time.
+class Notifier {
+ public:
+  struct Hooks {
+    /// The run as JSON. Throws Failed.
+    std::function<std::string(const core::RunId& run)> run_json;
+    /// Blocks until the row is durable. False: the engine has stopped.
+    std::function<bool(std::string key, std::string value)> put;
+    /// An attempt failed: a sentence for people.
+    std::function<void(const core::RunId& run, const std::string& text)> warn;
+  };
+  Notifier(const Store& store, Hooks hooks);
+  ~Notifier();
+  Notifier(const Notifier&) = delete;
+  Notifier& operator=(const Notifier&) = delete;
+
+  /// Begins with what earlier processes left.
+  Status start();
+  /// A run has ended, and the rows of its end are durable. `environment`: of its submission; null:
+  /// that of this process. Any thread.
+  void add(const core::RunId& run, std::shared_ptr<const EnvironmentVariables> environment);
+  /// Waits until everything is told: for webhooks at most kNotifyExitMs after the last command has
+  /// ended. Then ends the thread.
+  void finish();
+
+ private:
+  struct Entry {
+    Notification notification;
+    std::shared_ptr<const EnvironmentVariables> environment;  // null: the process's
+    int64_t due_ms = 0;                                       // by the monotonic clock
+    uint32_t failures = 0;                                    // in this process
+    std::string failure;                                      // the newest of them
+  };
+  using Entries = std::map<std::string, Entry>;  // by the key of the row
+
+  Status load(const std::string& prefix, std::shared_ptr<const EnvironmentVariables> environment);
+  void work();
+  Entries::iterator next_due();
+  /// Tells each target once. Returns why the first that failed did; "" if none did.
+  std::string tell(Entry& entry);
+  Status tell(const NotifyTarget& target, const Entry& entry, const std::string& body,
+              bool& is_final);
+  Status post(const std::string& url, const Entry& entry, const std::string& body, bool& is_final);
+  Status run_command(const std::string& command, const Notification& about,
+                     const std::string& body);
+  Status run_program(const std::string& command, const Notification& about,
+                     const std::string& body);
+  std::string variable(const Entry& entry, const std::string& name) const;
+  bool is_stopping();
+
+  const Store& store_;
+  const Hooks hooks_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  Entries entries_;  // guarded by mutex_, as the rest; those that are done leave
+  bool is_stopping_ = false, runs_command_ = false;
+  int64_t command_ended_ms_ = 0;  // the newest; by the monotonic clock
+  std::thread thread_;
+};
+
+}  // namespace flow

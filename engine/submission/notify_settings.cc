@@ -1,0 +1,111 @@
+#include "engine/submission/notify_settings.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/base/remote_url.hpp"
+#include "engine/submission/task_configuration.hpp"
+
+namespace flow {
+
+namespace {
+
+bool is_web_url(std::string_view text) { return is_remote_url(text) && !is_s3_url(text); }
+
+bool has_variable(const Submission& submission, const std::string& name) {
+  return std::ranges::any_of(*submission.environment, [&](const auto& each) {
+    return each.first == name && !each.second.empty();
+  });
+}
+
+/// A command, or a URL by its beginning.
+NotifyTarget target_of(const std::string& text) { return {!is_remote_url(text), text, ""}; }
+
+Status check(const NotifyTarget& target, const std::string& origin, const Submission& from) {
+  if (target.is_command) return {};
+  if (!target.variable.empty() && !has_variable(from, target.variable))
+    return user_error(
+        fmt::format("{}: the variable {} is not set. It is the URL that is told of "
+                    "the run's end: set it, or remove the option",
+                    origin, target.variable));
+  if (!target.variable.empty()) return {};
+  if (!is_web_url(target.text))
+    return user_error(
+        fmt::format("{}: `{}` is not a URL of a webhook: it begins with http:// or https://",
+                    origin, display_url(target.text)));
+  auto url = parse_url(target.text);
+  if (!url.ok()) return user_error(origin + ": " + url.error().message);
+  return {};
+}
+
+/// Reads the options of [notify].
+class NotifyReader {
+ public:
+  explicit NotifyReader(const Submission& submission) : submission_(submission) {}
+
+  Result<NotifySettings> read() {
+    const RunOptions& options = submission_.options;
+    settings_.directory = submission_.working_directory;
+    if (!options.on_end.empty()) {
+      settings_.on_end = options.on_end;
+      FLOW_TRY(add(target_of(options.on_end), "--on-end"));
+    }
+    if (!options.config.files.empty()) {
+      auto configuration = read_configuration(options.config);
+      FLOW_TRY(configuration);
+      for (const ConfigValue& value : run_values(*configuration))
+        if (value.table == table_name(ConfigTable::notify)) FLOW_TRY(take(value));
+    }
+    if (settings_.targets.empty()) return NotifySettings();
+    return std::move(settings_);
+  }
+
+ private:
+  Status add(NotifyTarget target, const std::string& origin) {
+    FLOW_TRY(check(target, origin, submission_));
+    bool is_new = std::ranges::find(settings_.targets, target) == settings_.targets.end();
+    if (is_new) settings_.targets.push_back(std::move(target));
+    return {};
+  }
+
+  // The command line replaces `on_end` of the files and adds to `webhook` and `command`.
+  Status take(const ConfigValue& value) {
+    const std::string at = value.origin + " `" + value.option + "`";
+    if (value.option == "on_end" && submission_.options.on_end.empty())
+      return add(target_of(value.value.as_string()), at);
+    if (value.option == "command") return add({true, value.value.as_string(), ""}, at);
+    const std::string* variable = secret_of(value.value);
+    if (value.option == "webhook")
+      return add(variable != nullptr ? NotifyTarget{false, "", *variable}
+                                     : NotifyTarget{false, value.value.as_string(), ""},
+                 at);
+    if (value.option == "secret") return take_secret(*variable, at);
+    if (value.option == "on")
+      for (const Value& status : value.value.as_table().list)
+        settings_.statuses.push_back(status.as_string());
+    return {};
+  }
+
+  Status take_secret(const std::string& variable, const std::string& at) {
+    if (!has_variable(submission_, variable))
+      return user_error(
+          fmt::format("{}: the variable {} is not set. Webhooks are signed with its "
+                      "value: set it, or remove the option",
+                      at, variable));
+    settings_.secret_variable = variable;
+    return {};
+  }
+
+  const Submission& submission_;
+  NotifySettings settings_;
+};
+
+}  // namespace
+
+Result<NotifySettings> notify_settings(const Submission& submission) {
+  return NotifyReader(submission).read();
+}
+
+}  // namespace flow
