@@ -27,8 +27,10 @@
 #include "engine/runtime/submission_context.hpp"
 #include "engine/store/row_keys.hpp"
 #include "engine/submission/remote_inputs.hpp"
+#include "engine/submission/run_budget.hpp"
 #include "engine/submission/run_inputs.hpp"
 #include "engine/submission/stored_submission.hpp"
+#include "engine/submission/task_configuration.hpp"
 #include "engine/worker/gpu_discovery.hpp"
 
 namespace flow {
@@ -519,11 +521,19 @@ std::shared_ptr<detail::RunHandle> LocalEngine::resume_for(const std::string& se
   std::vector<std::string> warnings;
   std::vector<Error> errors = check_requirements(plan, *from.environment, capacity, warnings);
   if (!errors.empty()) throw Failed(errors.front());
+  std::optional<core::BudgetTerms> budget;
+  if (!from.options.budget.empty()) {
+    std::string profile;
+    Inputs inputs = value_or_throw(inputs_of(engine_loop_->parts().store, record.id));
+    budget = value_or_throw(
+        budget_terms(from.options.budget, values_of_kept(inputs.config, profile), plan));
+  }
   auto nested = value_or_throw(nested_.check(
       *engine_loop_, record.id, std::make_shared<const Plan>(std::move(plan)), *from.environment));
   RunContext context;
   context.record = record;
   context.request = from.options.request;
+  context.budget = std::move(budget);
   context.bundle = std::make_shared<const std::string>(std::move(bundle_bytes));
   context.environment = from.environment;
   context.grace_ms = from.options.grace_ms;

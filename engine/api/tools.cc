@@ -13,6 +13,7 @@
 #include "engine/base/remote_url.hpp"
 #include "engine/client/run_stream.hpp"
 #include "engine/config/toml_reader.hpp"
+#include "engine/costs/prices.hpp"
 #include "engine/head/slurm_head.hpp"
 #include "engine/plan/remote_origin.hpp"
 #include "engine/process/cgroup.hpp"
@@ -66,21 +67,18 @@ std::vector<std::string> config_paths(const std::string& folder) {
   return paths;
 }
 
-/// Appends the prices of the file that `include` names: the other files outrank it.
-void add_included_prices(Configuration& configuration) {
-  auto include = std::ranges::find_if(configuration.settings, [](const ConfigSetting& setting) {
-    return setting.table == ConfigTable::prices && setting.option == "include";
-  });
-  if (include == configuration.settings.end()) return;
-  ConfigFile file;
-  file.path = (fs::path(include->file).parent_path() / include->value.as_string()).string();
-  auto text = read_file(file.path, kTomlBytesMax);
-  if (!text.ok())
-    throw Failed(user_error(fmt::format("{}{} `include`: {}", include->location(), include->header,
-                                        text.error().message)));
-  file.text = std::move(*text);
-  std::ranges::move(value_or_throw(read_price_file(file)),
-                    std::back_inserter(configuration.settings));
+/// Throws Failed if the file of prices that applies was not read.
+void check_included_prices(const ConfigOptions& config, const Configuration& configuration) {
+  const ConfigSetting* include = price_include(configuration);
+  if (include == nullptr) return;
+  std::string path = included_path(*include);
+  bool is_read = std::ranges::any_of(
+      config.files, [&](const ConfigFile& file) { return file.is_prices && file.path == path; });
+  if (is_read) return;
+  auto text = read_file(path, kTomlBytesMax);
+  throw Failed(user_error(
+      fmt::format("{}{} `include`: {}", include->location(), include->header,
+                  text.ok() ? fmt::format("`{}` was not read", path) : text.error().message)));
 }
 
 }  // namespace
@@ -92,13 +90,21 @@ std::vector<ConfigFile> find_config(const std::string& folder) {
     if (!text.ok()) throw Failed(user_error("the configuration: " + text.error().message));
     files.push_back({path, std::move(*text)});
   }
+  for (size_t i = 0, count = files.size(); i < count; i++) {
+    for (const std::string& path : price_files_of(files[i])) {
+      auto text = read_file(path, kTomlBytesMax);  // one that applies is missed when it is used
+      if (text.ok()) files.push_back({path, std::move(*text), true});
+    }
+  }
   return files;
 }
 
 std::vector<ConfigValue> config_values(const ConfigOptions& config) {
   Configuration configuration = value_or_throw(read_task_configuration(config));
-  add_included_prices(configuration);
-  return run_values(configuration);
+  check_included_prices(config, configuration);
+  std::vector<ConfigValue> values = run_values(configuration);
+  (void)value_or_throw(prices_of(values));
+  return values;
 }
 
 std::vector<ConfigValue> explain_config(const std::string& script, const EngineOptions& options,

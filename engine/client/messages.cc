@@ -73,12 +73,14 @@ void put_options(const RunOptions& options, client_protocol::RunOptions& to) {
   to.set_script_text(options.script_text);
   to.set_logs(options.logs);
   for (const ConfigFile& file : options.config.files) {
-    client_protocol::NamedText& each = *to.add_config_files();
+    client_protocol::NamedText& each =
+        file.is_prices ? *to.add_price_files() : *to.add_config_files();
     each.set_name(file.path);
     each.set_text(file.text);
   }
   to.set_profile(options.config.profile);
   to.set_on_end(options.on_end);
+  to.set_budget(options.budget);
 }
 
 RunOptions get_options(const client_protocol::RunOptions& from) {
@@ -99,6 +101,9 @@ RunOptions get_options(const client_protocol::RunOptions& from) {
   options.logs = from.logs();
   for (const client_protocol::NamedText& file : from.config_files())
     options.config.files.push_back({file.name(), file.text()});
+  for (const client_protocol::NamedText& file : from.price_files())
+    options.config.files.push_back({file.name(), file.text(), true});
+  options.budget = from.budget();
   options.config.profile = from.profile();
   options.on_end = from.on_end();
   return options;

@@ -155,6 +155,12 @@ void put_run_info(const RunInfo& info, client_protocol::RunInfo& to) {
   for (const ServiceInfo& service : info.services) put_service(service, *to.add_services());
   if (!info.rollover.phase.empty()) put_rollover(info.rollover, *to.mutable_rollover());
   to.set_not_resumed(info.not_resumed);
+  if (!info.budget) return;
+  client_protocol::BudgetInfo& budget = *to.mutable_budget();
+  budget.set_currency(info.budget->currency);
+  budget.set_limit(info.budget->limit);
+  budget.set_used(info.budget->used);
+  budget.set_is_spent(info.budget->is_spent);
 }
 
 Result<RunInfo> get_run_info(const client_protocol::RunInfo& from) {
@@ -179,6 +185,9 @@ Result<RunInfo> get_run_info(const client_protocol::RunInfo& from) {
   for (const auto& service : from.services()) info.services.push_back(get_service(service));
   info.rollover = get_rollover(from.rollover());
   info.not_resumed = from.not_resumed();
+  if (from.has_budget())
+    info.budget = {from.budget().currency(), from.budget().limit(), from.budget().used(),
+                   from.budget().is_spent()};
   return info;
 }
 

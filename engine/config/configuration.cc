@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <optional>
 #include <utility>
 
@@ -345,7 +346,44 @@ void append(std::vector<ConfigSetting>& from, std::vector<ConfigSetting>& to) {
   std::ranges::move(from, std::back_inserter(to));
 }
 
+/// Appends the prices of the file that `include` names: the other files outrank it.
+Status add_included_prices(const ConfigOptions& config, Configuration& configuration) {
+  const ConfigSetting* include = price_include(configuration);
+  if (include == nullptr) return {};
+  std::string path = included_path(*include);
+  auto file = std::ranges::find_if(
+      config.files, [&](const ConfigFile& each) { return each.is_prices && each.path == path; });
+  if (file == config.files.end()) return {};
+  auto prices = read_price_file(*file);
+  FLOW_TRY(prices);
+  std::ranges::move(*prices, std::back_inserter(configuration.settings));
+  return {};
+}
+
 }  // namespace
+
+const ConfigSetting* price_include(const Configuration& configuration) {
+  auto include = std::ranges::find_if(configuration.settings, [](const ConfigSetting& setting) {
+    return setting.table == ConfigTable::prices && setting.option == "include";
+  });
+  return include == configuration.settings.end() ? nullptr : &*include;
+}
+
+std::string included_path(const ConfigSetting& include) {
+  std::filesystem::path folder = std::filesystem::path(include.file).parent_path();
+  return (folder / include.value.as_string()).string();
+}
+
+std::vector<std::string> price_files_of(const ConfigFile& file) {
+  std::vector<std::string> paths;
+  auto profiles = FileReader(file.path).read(file.text);
+  if (!profiles.ok()) return paths;  // reported when it is used
+  for (const FileReader::Profile& profile : *profiles)
+    for (const ConfigSetting& each : profile.settings)
+      if (each.table == ConfigTable::prices && each.option == "include")
+        paths.push_back(included_path(each));
+  return paths;
+}
 
 const char* table_name(ConfigTable table) {
   switch (table) {
@@ -375,6 +413,7 @@ Result<Configuration> read_configuration(const ConfigOptions& config) {
   std::vector<ConfigSetting> base;
   std::vector<std::string> profiles;
   for (const ConfigFile& file : config.files) {
+    if (file.is_prices) continue;
     auto read = FileReader(file.path).read(file.text);
     FLOW_TRY(read);
     for (FileReader::Profile& profile : *read) {
@@ -386,6 +425,7 @@ Result<Configuration> read_configuration(const ConfigOptions& config) {
     }
   }
   std::ranges::move(base, std::back_inserter(configuration.settings));
+  FLOW_TRY(add_included_prices(config, configuration));
   bool is_found =
       config.profile.empty() || std::ranges::find(profiles, config.profile) != profiles.end();
   if (is_found) return configuration;
@@ -423,10 +463,6 @@ const std::string* secret_of(const Value& value) {
   if (value.kind() != Value::Kind::table) return nullptr;
   const Value* name = value.find("env");
   return name != nullptr && name->kind() == Value::Kind::string ? &name->as_string() : nullptr;
-}
-
-bool has_effect(const ConfigSetting& setting) {
-  return setting.table != ConfigTable::prices && setting.option != "budget";
 }
 
 }  // namespace flow

@@ -40,8 +40,13 @@ struct Configuration {
 /// tables and keys, for wrong types, and for a profile that no file has.
 Result<Configuration> read_configuration(const ConfigOptions& config);
 
-/// The prices of a file that `include` of [prices] names: the options of [prices], outside of
-/// tables.
+/// The setting `include` of [prices] with the highest precedence; null if there is none.
+const ConfigSetting* price_include(const Configuration& configuration);
+/// The path that it names, from the folder of its own file.
+std::string included_path(const ConfigSetting& include);
+/// The paths of all files of prices that `file` names, also in profiles. None if it is invalid.
+std::vector<std::string> price_files_of(const ConfigFile& file);
+/// The prices of such a file: the options of [prices], outside of tables.
 Result<std::vector<ConfigSetting>> read_price_file(const ConfigFile& file);
 
 /// Whether the option is one of a task, such as `cpus` or `env.MODE`, and not of a run.
@@ -50,7 +55,5 @@ bool is_task_option(const std::string& option);
 bool matches_task(const std::string& pattern, const std::string& task);
 /// The name of the variable of a secret, `{ env = NAME }`; null for other values.
 const std::string* secret_of(const Value& value);
-/// False for the options that are accepted and have no effect yet.
-bool has_effect(const ConfigSetting& setting);
 
 }  // namespace flow

@@ -238,9 +238,24 @@ struct AdmissionCheck {
       return run != nullptr && !is_final(run->status) &&
              run->rollover.phase == RolloverPhase::observing && run->rollover.serial == e.serial;
     }
+    if (e.unit == kBudgetTimer) {
+      const Run* run = find_run(state, e.run);
+      return run != nullptr && !is_final(run->status) && run->budget &&
+             run->budget->timer_at != 0 && run->budget->serial == e.serial;
+    }
     const Unit* u = find_unit(state, e.run, e.unit, Phase::signal);
     if (u == nullptr) u = find_unit(state, e.run, e.unit, Phase::backoff);
     return u != nullptr && u->timer_serial == e.serial;
+  }
+  bool operator()(const BudgetSet& e) const {
+    const Run* run = find_run(state, e.run);
+    return run != nullptr && e.terms.limit_nano > 0 && e.terms.before_nano >= 0 &&
+           !e.terms.prices.currency.empty();
+  }
+  bool operator()(const BudgetReached& e) const {
+    const Run* run = find_run(state, e.run);
+    return run != nullptr && !is_final(run->status) && run->budget && !run->stopping &&
+           !run->cancelling && !run->ending;
   }
   bool operator()(const CancelRequested& e) const {
     const Run* run = find_run(state, e.run);

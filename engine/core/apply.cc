@@ -192,6 +192,7 @@ void Transition::on(const Assigned& event) {
     u.detail = std::move(detail);
   }
   r.cpus_used_milli += take_ranks(state_, r, unit);
+  if (r.budget) r.budget->running.insert(unit);
   note_change(r, unit);
   if (UnitId map = limited_map_of(r, unit); map != kNoNode) r.map_running[map]++;
   move(r, unit, Phase::running, UnitStatus::running);
@@ -201,7 +202,7 @@ void Transition::on(const Assigned& event) {
 void Transition::on(const AttemptRequeued& event) {
   Run& r = run(event.id.run);
   Unit& u = r.units[event.id.unit];
-  if (!end_attempt(r, event.id.unit)) return;
+  if (!end_attempt(r, event.id.unit, std::nullopt)) return;
   // The token has no number left for one more return: this attempt keeps its number, and the next
   // attempt's number makes its id unique.
   constexpr uint64_t kRequeuesMax = (uint64_t{1} << kRequeuesBits) - 1;
@@ -225,10 +226,10 @@ void Transition::on(const AttemptSucceeded& event) {
         Cause::user_error,
         "the service `" + shown_name(r, unit) + "` ended by itself: its function returned", "", 0};
     WorkerId at = r.units[unit].worker;
-    if (!end_attempt(r, unit)) return;
+    if (!end_attempt(r, unit, Outcome::failed)) return;
     return retry_or_fail(r, unit, failure, {at});
   }
-  if (!end_attempt(r, unit, false)) return;
+  if (!end_attempt(r, unit, Outcome::succeeded, false)) return;
   clear(r.units[unit]);
   if (service) return end_service(r, unit);
   learn_duration(r, unit, event.duration_us);
@@ -259,7 +260,7 @@ void Transition::on(const AttemptWaiting& event) {
   Run& r = run(event.id.run);
   note_usage(event.id, event.usage);
   UnitId unit = event.id.unit;
-  if (!end_attempt(r, unit)) return;
+  if (!end_attempt(r, unit, Outcome::succeeded)) return;
   Unit& u = r.units[unit];
   auto detail = copy_of(u);
   // A wait that an earlier attempt began keeps its deadline.
@@ -281,7 +282,7 @@ void Transition::on(const AttemptWaiting& event) {
 void Transition::on(const AttemptStopped& event) {
   Run& r = run(event.id.run);
   note_usage(event.id, event.usage);
-  if (!end_attempt(r, event.id.unit)) return;
+  if (!end_attempt(r, event.id.unit, Outcome::stopped)) return;
   if (r.ending && is_service(r, event.id.unit)) return end_service(r, event.id.unit);
   to_ready(r, event.id.unit);
 }
@@ -353,6 +354,7 @@ void Transition::on(const TimerFired& event) {
   }
   Run& r = run(event.run);
   if (event.unit == kNoNode) return observed(r);
+  if (event.unit == kBudgetTimer) return budget_timer_fired(r);
   touch(r);
   Unit& u = r.units[event.unit];
   if (u.phase == Phase::signal) {
@@ -376,15 +378,21 @@ void Transition::note_progress(const AttemptId& id) {
 // ---- ends of attempts
 
 void Transition::fail_attempt(Run& run, UnitId unit, const Failure& failure, const Ending& ending) {
-  if (!end_attempt(run, unit)) return;
+  if (!end_attempt(run, unit, outcome_of(failure.cause))) return;
   if (run.ending && is_service(run, unit)) return end_service(run, unit);
   retry_or_fail(run, unit, failure, ending);
 }
 
-bool Transition::end_attempt(Run& run, UnitId unit, bool kills) {
+Outcome Transition::outcome_of(Cause cause) {
+  if (cause == Cause::cancelled || cause == Cause::stopped) return Outcome::stopped;
+  return budget_of(cause) == RetryBudget::infrastructure ? Outcome::lost : Outcome::failed;
+}
+
+bool Transition::end_attempt(Run& run, UnitId unit, std::optional<Outcome> outcome, bool kills) {
   FLOW_CHECK(run.units[unit].phase == Phase::running);
   touch(run);
   note_gpus_held(run, unit, at_);
+  if (outcome) note_consumption(run, unit, *outcome, !kills, at_);
   leave(run, unit);
   if (resources_of(run, unit).is_gang()) end_ranks(run, unit, kills);
   bool is_stale = is_stale_gate(run, unit);

@@ -4,6 +4,7 @@
 #include <array>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
@@ -11,9 +12,11 @@
 #include <utility>
 #include <vector>
 
+#include "engine/core/budget.hpp"
 #include "engine/core/key_table.hpp"
 #include "engine/core/types.hpp"
 #include "engine/core/unit_set.hpp"
+#include "engine/costs/consumption.hpp"
 #include "engine/plan/gpu_pattern.hpp"
 #include "engine/plan/worker_selector.hpp"
 
@@ -259,6 +262,9 @@ struct Run {
   std::string user;                       // as RunSubmitted's
   std::vector<AttemptTimes> times;        // by unit; shorter if further units had no attempt
   std::map<UnitId, AttemptTotals> totals;
+  // Of ended attempts, without a plain success as the newest one: see is_plain_success.
+  std::map<UnitId, std::vector<Consumption>> consumed;
+  std::optional<RunBudget> budget;
   std::vector<uint32_t>
       durations_us;  // per definition: moving average of an attempt's duration; 0: unknown
   std::map<uint32_t, WorkerId>
@@ -437,6 +443,12 @@ inline bool is_up(const Unit& unit) {
 /// What the unit's newest attempt used, as far as it is known.
 AttemptTimes times_of(const Run& run, UnitId unit);
 AttemptTotals totals_of(const Run& run, UnitId unit);
+/// What the running attempt of the unit has held until then, if it ends with this outcome: an entry
+/// per set of labels of its workers.
+std::vector<Consumption> consumption_of_attempt(const State& state, const Run& run, UnitId unit,
+                                                Outcome outcome, Time until);
+/// What all ended attempts of the unit held. Empty for a cached unit that had none.
+std::vector<Consumption> consumption_of(const Run& run, UnitId unit);
 /// The instances of an expanded map, or the replicas of a service, in order.
 const std::vector<UnitId>& instances_of(const Run& run, UnitId map_unit);
 /// Whether the unit's result is an input of another node or part of the run's result.

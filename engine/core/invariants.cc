@@ -1,6 +1,7 @@
 // The invariants of State, checked from the state alone.
 #include <algorithm>
 #include <concepts>
+#include <set>
 #include <string_view>
 #include <tuple>
 
@@ -22,6 +23,7 @@ class InvariantChecker {
       check_units(run);
       check_run(run);
       check_rollover(run);
+      check_budget(run);
     }
     check_workers();
     check_free_resources();
@@ -50,6 +52,17 @@ class InvariantChecker {
   requires std::invocable<Promise>
   void expect(bool holds, const Place& place, const Promise& promise) {
     if (!holds && problem_.empty()) problem_ = place.text() + promise();
+  }
+
+  void check_budget(const Run& run) {
+    if (!run.budget) return;
+    std::set<UnitId> running;
+    for (UnitId unit = 0; unit < run.units.size(); unit++)
+      if (run.units[unit].phase == Phase::running && !run.units[unit].dropped) running.insert(unit);
+    expect(run.budget->running == running, Place{run}, "its budget counts other units as running");
+    expect(run.budget->spent_nano >= 0, Place{run}, "its budget has a negative amount");
+    expect(run.budget->longest_ms.size() == run.plan->defs.size(), Place{run},
+           "its budget has other tasks");
   }
 
   void check_units(const Run& run) {

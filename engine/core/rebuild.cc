@@ -100,6 +100,7 @@ void rebuild_counts(State& state, Run& run) {
   run.map_running.clear();
   run.signal_waiters.clear();
   run.services.clear();
+  if (run.budget) run.budget->running.clear();
   for (UnitId unit = 0; unit < run.units.size(); unit++) {
     const Unit& u = run.units[unit];
     if (u.dropped) continue;
@@ -114,6 +115,7 @@ void rebuild_counts(State& state, Run& run) {
     if (is_replica_set(run, unit) && !is_final(u.status)) run.open_replica_sets++;
     if (u.phase == Phase::signal) run.signal_waiters[u.detail->waiting_for].insert(unit);
     if (u.phase == Phase::running) {
+      if (run.budget) run.budget->running.insert(unit);
       for_each_rank(u, [&](WorkerId at, const auto&) {
         run.cpus_used_milli += held_on(state.workers[at].info, run, unit).cpus_milli;
       });

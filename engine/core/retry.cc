@@ -66,6 +66,10 @@ void Transition::continue_run(Run& r) {
   r.stopping = r.stop_requested = r.cancelling = r.ending = r.gathering = r.has_result = false;
   r.result = Digest{};
   r.finished = 0;
+  if (r.budget) {
+    r.budget->is_spent = false;
+    r.budget->timer_at = 0;
+  }
   for (UnitId service : r.services) {
     Unit& u = r.units[service];
     if (is_final(u.status) || u.phase == Phase::running) continue;
@@ -146,6 +150,7 @@ void Transition::continue_run(Run& r) {
 }
 
 void Transition::reset_unit(Run& run, UnitId unit, Phase phase, bool keep_waits) {
+  keep_consumption(run, unit);
   Unit& u = run.units[unit];
   Unit fresh;
   fresh.node = u.node;

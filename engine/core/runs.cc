@@ -56,9 +56,25 @@ void Transition::on(const RunSubmitted& event) {
   }
 }
 
+// Nothing is known of when their processes ended: they count up to the last record before. The
+// machine is still the former one, with its GPUs.
+void Transition::count_ended_with_engine() {
+  for (auto& [id, r] : state_.runs) {
+    if (is_final(r.status)) continue;
+    if (r.budget) r.budget->timer_at = 0;
+    for (UnitId unit = 0; unit < r.units.size(); unit++) {
+      const Unit& u = r.units[unit];
+      if (u.phase != Phase::running || runs_on_other_worker(u)) continue;
+      note_gpus_held(r, unit, former_at_);
+      note_consumption(r, unit, Outcome::lost, false, former_at_);
+    }
+  }
+}
+
 // Attempts on this machine ended with the former process; those of other workers continue. Nothing
 // starts before the run is resumed.
 void Transition::on(const EngineStarted& event) {
+  count_ended_with_engine();
   state_.epoch = event.epoch;
   mark_workers_disconnected();
   state_.workers[0].info = {"", event.cpus_milli,      event.memory_bytes, {},
@@ -82,8 +98,6 @@ void Transition::on(const EngineStarted& event) {
                        u.phase == Phase::backoff ||
                        (u.phase == Phase::running && !runs_on_other_worker(u));
       if (!must_park) continue;
-      // Nothing is known of when its process ended: it counts up to the last record before.
-      if (u.phase == Phase::running) note_gpus_held(r, unit, former_at_);
       u.phase = Phase::parked;
       u.status = UnitStatus::pending;
       u.expected_us = 0;
@@ -201,6 +215,9 @@ void Transition::propagate_skips() {
 void Transition::propagate() {
   propagate_skips();
   for (size_t i = 0; i < touched_.size(); i++) {
+    update_run_status(run(touched_[i]));
+    propagate_skips();
+    if (!review_budget(run(touched_[i]))) continue;
     update_run_status(run(touched_[i]));
     propagate_skips();
   }

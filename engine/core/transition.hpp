@@ -3,6 +3,7 @@
 #pragma once
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -55,6 +56,8 @@ class Transition {
   void on(const GateCalled& event);  // gates.cc
   void on(const GateAnswered& event);
   void on(const ReplicasScaled& event);  // scaling.cc
+  void on(const BudgetSet& event);       // budget.cc
+  void on(const BudgetReached& event);
   void on(const GpusFound& event);
   void on(const GpuFailed& event);     // gpu_faults.cc
   void on(const WorkerJoined& event);  // workers.cc
@@ -106,6 +109,7 @@ class Transition {
   /// Handles an attempt without a result: schedules another one if the budget allows it.
   void retry_or_fail(Run& run, UnitId unit, const Failure& failure, const Ending& ending);
   void fail_attempt(Run& run, UnitId unit, const Failure& failure, const Ending& ending);
+  static Outcome outcome_of(Cause cause);
   /// Starts a service again whose attempt was ready. It costs no retry.
   void restart_service(Run& run, UnitId unit, const Failure& failure, const Ending& ending);
   /// Spends one retry of the budget. Returns the number spent, or 0 if the budget is exhausted.
@@ -120,12 +124,23 @@ class Transition {
   void forget_failures(const RunId& run, uint32_t def);
   void clear(const Unit& unit);  // it succeeded on its worker
   void note_progress(const AttemptId& id);
-  /// False: nothing waits for the unit, which is no part of the run any more.
-  [[nodiscard]] bool end_attempt(Run& run, UnitId unit, bool kills = true);
+  /// Without an outcome the attempt had not begun. `kills`: ranks that still run are killed; else
+  /// its result counts. False: nothing waits for the unit, which is no part of the run any more.
+  [[nodiscard]] bool end_attempt(Run& run, UnitId unit, std::optional<Outcome> outcome,
+                                 bool kills = true);
   // usage.cc
   void begin_usage(Run& run, UnitId unit);
   void note_usage(const AttemptId& id, const AttemptUsage& usage);
   void note_gpus_held(Run& run, UnitId unit, Time until);
+  // consumption.cc
+  void note_consumption(Run& run, UnitId unit, Outcome outcome, bool is_result, Time until);
+  void keep_consumption(Run& run, UnitId unit);
+  void count_ended_with_engine();  // runs.cc
+  // budget.cc
+  void spend_budget(Run& run, UnitId unit, const std::vector<Consumption>& used, Outcome outcome);
+  void budget_timer_fired(Run& run);
+  /// Returns whether it stopped the run.
+  bool review_budget(Run& run);
   void end_service(Run& run, UnitId unit);
   void wait_for_result(Run& run, UnitId unit);  // a resolved when, an expanded dynamic task
   bool check_unit_limit(Run& run, UnitId unit, size_t more);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/core/attempt_usage.hpp"
+#include "engine/costs/prices.hpp"
 #include "engine/plan/plan.hpp"
 #include "engine/plan/worker_selector.hpp"
 #include "flow/gpu.hpp"
@@ -332,15 +333,32 @@ struct GateAnswered {
   std::string why{};  // it does not pass, as a clause
 };
 
-using Event =
-    std::variant<EngineStarted, RunSubmitted, InputsResolved, InputsFailed, MapExpanded,
-                 WhenResolved, ValueGathered, Assigned, AttemptRequeued, AttemptSucceeded,
-                 AttemptFailed, AttemptWaiting, AttemptStopped, ServiceReady, StepSaved,
-                 CheckpointSaved, SignalReceived, TimerFired, CancelRequested, StopRequested,
-                 ServeEnded, RetryRequested, RunDeleted, GpusFound, WorkerJoined,
-                 WorkerDisconnected, WorkerLost, WorkerDraining, ResizeRequested, GpuFailed,
-                 WorkersAnnounced, InputsMissing, ResourcesComputed, TrafficShifted,
-                 TrafficMeasured, ReplicasScaled, GateCalled, GateAnswered>;
+/// What a run may cost, by these prices.
+struct BudgetTerms {
+  Prices prices;
+  int64_t limit_nano = 0;   // billionths of the currency's unit
+  int64_t before_nano = 0;  // spent before, with other code
+  bool operator==(const BudgetTerms&) const = default;
+};
+/// The run gets a budget, or another one.
+struct BudgetSet {
+  RunId run;
+  BudgetTerms terms;
+};
+/// The scheduler's decision: nothing of the run runs, and nothing that is ready fits into what is
+/// left of its budget. The run stops.
+struct BudgetReached {
+  RunId run;
+};
+
+using Event = std::variant<
+    EngineStarted, RunSubmitted, InputsResolved, InputsFailed, MapExpanded, WhenResolved,
+    ValueGathered, Assigned, AttemptRequeued, AttemptSucceeded, AttemptFailed, AttemptWaiting,
+    AttemptStopped, ServiceReady, StepSaved, CheckpointSaved, SignalReceived, TimerFired,
+    CancelRequested, StopRequested, ServeEnded, RetryRequested, RunDeleted, GpusFound, WorkerJoined,
+    WorkerDisconnected, WorkerLost, WorkerDraining, ResizeRequested, GpuFailed, WorkersAnnounced,
+    InputsMissing, ResourcesComputed, TrafficShifted, TrafficMeasured, ReplicasScaled, GateCalled,
+    GateAnswered, BudgetSet, BudgetReached>;
 
 /// An event with its sequence number and time, as the journal holds it.
 struct Record {
@@ -444,14 +462,19 @@ struct ShiftTraffic {
   uint32_t step = 0;
   uint32_t percent = 0;  // of the run; the previous version gets the rest
 };
+/// The run has used so much of its budget that its listeners are warned, or all of it.
+struct WarnOfBudget {
+  RunId run;
+};
 /// Answered by TrafficMeasured.
 struct MeasureTraffic {
   RunId run;
   uint32_t step = 0;
 };
 
-using Command = std::variant<ResolveInputs, ExpandMap, ResolveWhen, GatherValue, ComputeResources,
-                             StartAttempt, StopAttempt, AckSaved, SetTimer, RunChanged, UnitChanged,
-                             RunEnded, ShiftTraffic, MeasureTraffic, CallGate, ReadGate>;
+using Command =
+    std::variant<ResolveInputs, ExpandMap, ResolveWhen, GatherValue, ComputeResources, StartAttempt,
+                 StopAttempt, AckSaved, SetTimer, RunChanged, UnitChanged, RunEnded, ShiftTraffic,
+                 MeasureTraffic, CallGate, ReadGate, WarnOfBudget>;
 
 }  // namespace flow::core

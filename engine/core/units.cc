@@ -62,6 +62,7 @@ void Transition::leave(Run& run, UnitId unit) {
       return dequeue_ready(state_, run, unit);
     case Phase::running: {
       run.cpus_used_milli -= release_ranks(state_, run, unit);
+      if (run.budget) run.budget->running.erase(unit);
       note_change(run, unit);
       u.expected_us = 0;
       UnitId map = limited_map_of(run, unit);

@@ -243,7 +243,7 @@ void Transition::on(const WorkerLost& event) {
 }
 
 void Transition::fail_lost(const LostAttempt& loss) {
-  if (!end_attempt(*loss.run, loss.unit)) return;
+  if (!end_attempt(*loss.run, loss.unit, outcome_of(loss.cause))) return;
   if (loss.run->ending && is_service(*loss.run, loss.unit))
     return end_service(*loss.run, loss.unit);  // it was asked to stop
   std::string why = loss.why;

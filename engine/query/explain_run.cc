@@ -178,6 +178,12 @@ std::string rollover_sentence(const core::Run& run) {
   return " " + text + ".";
 }
 
+/// " It has used … of its budget …", or "".
+std::string budget_sentence(const core::Run& run, const core::State* state) {
+  std::string text = spent_budget_text(run, state);
+  return text.empty() ? "" : " I" + text.substr(1) + ".";
+}
+
 /// Explains the tasks of one run.
 class RunExplainer {
  public:
@@ -417,7 +423,7 @@ std::string explain_run(const Store& store, const Blobs& blobs, const LoadedRun&
   RunExplainer explainer(store, blobs, loaded, resolver);
   return fmt::format("The run {} of `{}` {}.", run.id, loaded.record.pipeline,
                      status_clause(loaded.record.status)) +
-         rollover_sentence(run) +
+         rollover_sentence(run) + budget_sentence(run, loaded.state.get()) +
          explain_units(explainer, run, executed(run, std::move(units)), options);
 }
 

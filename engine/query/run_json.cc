@@ -123,6 +123,14 @@ std::string json_of(const RolloverInfo& rollover) {
       rollover.percent, text_or_null(rollover.reason));
 }
 
+/// "" for none.
+std::string budget_json(const std::optional<BudgetInfo>& budget) {
+  if (!budget) return "";
+  return fmt::format(R"(,"budget":{{"currency":{},"limit":{},"used":{},"is_spent":{}}})",
+                     quoted(budget->currency), budget->limit, std::round(budget->used * 1e9) / 1e9,
+                     budget->is_spent);
+}
+
 }  // namespace
 
 std::string ServiceInfo::json() const {
@@ -152,7 +160,7 @@ std::string RunInfo::json() const {
       time_or_null(finished_ms), has_params ? to_json(params) : "{}",
       has_result ? to_json(result) : "null", served,
       rollover.phase.empty() ? "" : ",\"rollover\":" + json_of(rollover),
-      not_resumed_json(not_resumed), json_of(counts));
+      not_resumed_json(not_resumed) + budget_json(budget), json_of(counts));
   for (size_t i = 0; i < tasks.size(); i++) {
     if (i > 0) json += ',';
     json += json_of(tasks[i]);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <unordered_map>
 
 #include "engine/base/size_units.hpp"
@@ -343,6 +344,34 @@ std::string rollover_text(const RolloverInfo& rollover) {
       before, rollover.step, rollover.steps, rollover.percent, rollover.phase);
 }
 
+std::string BudgetInfo::text() const {
+  auto nano = [](double amount) { return std::llround(amount * static_cast<double>(kNano)); };
+  std::string all = money_text(nano(limit), currency);
+  std::string part = money_text(nano(used), "");
+  return part + "of " + all;
+}
+
+std::optional<BudgetInfo> budget_of(const core::Run& run, const core::State* state) {
+  if (!run.budget) return std::nullopt;
+  constexpr auto kUnit = static_cast<double>(kNano);
+  const core::RunBudget& budget = *run.budget;
+  double used = state == nullptr ? budget.spent_nano : core::used_nano(*state, run, state->at);
+  return BudgetInfo{budget.terms.prices.currency,
+                    static_cast<double>(budget.terms.limit_nano) / kUnit, used / kUnit,
+                    budget.is_spent};
+}
+
+std::string spent_budget_text(const core::Run& run, const core::State* state) {
+  auto budget = budget_of(run, state);
+  if (!budget || !budget->is_spent) return "";
+  return fmt::format(
+      "it has used {} of its budget{}: `flow resume {} --budget \"N {}\"` with a larger one "
+      "continues it",
+      budget->text(),
+      budget->used < budget->limit ? ", and what is left does not suffice for the next task" : "",
+      run.id, budget->currency);
+}
+
 bool is_over(const std::string& status) {
   return status == "succeeded" || status == "failed" || status == "cancelled";
 }
@@ -375,6 +404,7 @@ RunInfo summary_of_run(const core::Run& run, const RunRecord& old_record, InputR
   info.url = url_of(run);
   if (run.status != core::RunStatus::interrupted) info.services = services_of(run, state);
   info.rollover = rollover_of(run);
+  info.budget = budget_of(run, state);
   return info;
 }
 

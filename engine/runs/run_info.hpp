@@ -1,5 +1,6 @@
 // Converts a run of the core and its row to RunInfo.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,11 @@ std::string url_of(const core::Run& run);
 RolloverInfo rollover_of(const core::Run& run);
 /// A sentence about it; "" for none.
 std::string rollover_text(const RolloverInfo& rollover);
+/// The run's budget, if it has one. Without `state`, what its running attempts cost is left out.
+std::optional<BudgetInfo> budget_of(const core::Run& run, const core::State* state);
+/// "it has used 4.20 of 5.00 USD of its budget and was stopped: `flow resume RUN --budget "N USD"`
+/// with a larger one continues it"; "" for a run that was not stopped for its budget.
+std::string spent_budget_text(const core::Run& run, const core::State* state);
 /// Whether this status is final.
 bool is_over(const std::string& status);
 /// Copies status, times, counts and result of `run` to its row.

@@ -64,6 +64,15 @@ void RunEventFeed::warn(const core::RunId& run, std::string text) {
   open_.push_back(std::move(event));
 }
 
+void RunEventFeed::warn_of_budget(const core::RunId& run) {
+  auto found = state_.runs.find(run);
+  if (found == state_.runs.end() || !found->second.budget) return;
+  std::string spent = spent_budget_text(found->second, &state_);
+  if (!spent.empty()) return warn(run, "the run " + run + " is being stopped: " + spent);
+  warn(run, fmt::format("the run {} has used {} of its budget; at 100% it is stopped", run,
+                        budget_of(found->second, &state_)->text()));
+}
+
 // When the run was submitted, other workers were still to join.
 void RunEventFeed::warn_of_small_share(const core::Assigned& assigned) {
   if (!state_.leads_workers || assigned.share == core::Share{}) return;

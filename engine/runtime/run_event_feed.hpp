@@ -26,6 +26,8 @@ class RunEventFeed {
   void notify_unit(const core::RunId& run, core::UnitId unit);
   void notify_run(const core::RunId& run);
   void warn(const core::RunId& run, std::string text);
+  /// How much of its budget the run has used.
+  void warn_of_budget(const core::RunId& run);
   /// Warns if the ranks of a gang get fewer CPUs than they ask for.
   void warn_of_small_share(const core::Assigned& assigned);
   void publish_progress(const Report& report);

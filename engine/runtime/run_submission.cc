@@ -151,12 +151,22 @@ Status RunSubmission::add(Prepared prepared, int32_t jobs, bool replaces) {
   RunContext& context = prepared.context;
   const core::RunId id = context.record.id;
   std::map<std::string, Digest> signals;  // of the replaced run: received signals are kept
+  std::optional<core::BudgetTerms> budget = context.budget;
+  auto keep_budget = [&](const core::Run& old) {
+    if (budget && !old.budget)
+      budget->before_nano = static_cast<int64_t>(core::cost_so_far(old, budget->prices));
+    if (!old.budget) return;
+    if (!budget) budget = old.budget->terms;
+    budget->before_nano = static_cast<int64_t>(old.budget->spent_nano);
+  };
   bool is_archived = false;
   auto take_archived_signals = [&]() -> Status {
     auto archived = stored_runs_.find_archived(id);
     FLOW_TRY(archived);
     is_archived = archived->has_value();
-    if (is_archived) signals = (*archived)->runs.at(id).signals;
+    if (!is_archived) return {};
+    signals = (*archived)->runs.at(id).signals;
+    keep_budget((*archived)->runs.at(id));
     return {};
   };
   if (replaces) FLOW_TRY(take_archived_signals());
@@ -179,6 +189,7 @@ Status RunSubmission::add(Prepared prepared, int32_t jobs, bool replaces) {
     if (old != state.runs.end()) {
       if (context.is_unattended) event.user = old->second.user;
       auto old_signals = old->second.signals;
+      keep_budget(old->second);
       bool is_dropped =
           replaces && recorder_.record_if_admitted(core::RunDeleted{id}, recorder_.turn_time());
       if (!is_dropped) {
@@ -204,6 +215,7 @@ Status RunSubmission::add(Prepared prepared, int32_t jobs, bool replaces) {
     if (!request.empty()) batch.put(Family::kv, request_key(request), id);
     if (!prepared.inputs.empty()) batch.put(Family::kv, inputs_key(id), std::move(prepared.inputs));
     recorder_.record(std::move(submitted), recorder_.turn_time());
+    if (budget) recorder_.record(core::BudgetSet{id, std::move(*budget)}, recorder_.turn_time());
     for (const auto& [name, value] : signals)
       recorder_.record_if_admitted(core::SignalReceived{id, name, value}, recorder_.turn_time());
     // Attempts are numbered from 1 again, so folders of old ones must go before new ones may begin.
@@ -374,6 +386,12 @@ Result<RunSubmission::Loaded> RunSubmission::load(RunContext context, const std:
     // The listener is notified of the run only when it continues.
     if (!is_whole) context.listener = nullptr;
     std::string request = context.request;
+    if (context.budget) {
+      const auto& before = state.runs.at(id).budget;
+      core::BudgetTerms terms = *context.budget;
+      if (before) terms.before_nano = before->terms.before_nano;
+      recorder_.record(core::BudgetSet{id, std::move(terms)}, recorder_.turn_time());
+    }
     if (context.environment) hide_secrets(*state.runs.at(id).plan, *context.environment);
     put_detachment(context, batch);
     active_runs_.put(id, std::move(context));

@@ -196,6 +196,8 @@ void RunUpdates::add(Commit& open, size_t from) {
       if (!is_superseded[i - from]) feed_.notify_unit(unit->run, unit->unit);
     } else if (const auto* run = std::get_if<core::RunChanged>(&effect)) {
       run_changed(run->run, open.batch);
+    } else if (const auto* budget = std::get_if<core::WarnOfBudget>(&effect)) {
+      feed_.warn_of_budget(budget->run);
     } else if (const auto* ended = std::get_if<core::RunEnded>(&effect)) {
       run_ended(ended->run, open.batch);
     }

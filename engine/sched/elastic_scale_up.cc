@@ -62,8 +62,9 @@ size_t ranks_after_restart(State state, const AttemptId& id) {
   std::vector<Command> ignored;
   apply(state, {state.sequence + 1, state.at, AttemptStopped{id}}, ignored);
   for (const Event& event : schedule(state, SIZE_MAX)) {
-    const auto& assigned = std::get<Assigned>(event);
-    if (assigned.id.run == id.run && assigned.id.unit == id.unit) return assigned.others.size() + 1;
+    const auto* assigned = std::get_if<Assigned>(&event);
+    bool is_it = assigned != nullptr && assigned->id.run == id.run && assigned->id.unit == id.unit;
+    if (is_it) return assigned->others.size() + 1;
   }
   return 0;
 }

@@ -338,6 +338,9 @@ std::string explain_wait(const State& state, const RunId& run_id, UnitId unit) {
       if (is_held_back(run, unit))
         return "it has `rollover = \"replace\"`: it starts when the version before, run " +
                served_run(state, run) + ", has ended";
+      if (run.budget && run.budget->is_spent)
+        return "its run has used up its budget: `flow resume " + run_id +
+               "` with a larger --budget continues it";
       return run.status == RunStatus::interrupted
                  ? "its run was interrupted: `flow resume " + run_id + "` continues it"
                  : "its run is being stopped";

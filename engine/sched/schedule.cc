@@ -1,6 +1,8 @@
 // Proposes the best ready units for the free resources. Examines one unit per scheduling class, so
 // that a long queue behind a unit that does not fit costs nothing.
 #include <algorithm>
+#include <iterator>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -68,6 +70,10 @@ class ProposalBuilder {
       assigned = place(run, unit, request, end);
     }
     if (!assigned) return false;
+    if (!may_spend(state_, run, *assigned)) {
+      refused_.emplace(run.id, unit);
+      return false;
+    }
     allocate_all(*assigned, request, expected_short_us(run, unit));
     backfill_.allocate(run, request, *assigned, end);
     overlay_.start(run, request, static_cast<uint32_t>(assigned->others.size() + 1));
@@ -115,9 +121,48 @@ class ProposalBuilder {
     return soonest;
   }
 
+  /// For a class whose first unit costs more than what is left of its run's budget: a later unit of
+  /// the class that may cost less, or none.
+  UnitId cheaper_of(const Run& run, const ReadyHead& head, const UnitNames& ahead) {
+    if (!is_refused(run, head.unit)) return kNoNode;
+    const UnitSet& ready = run.ready.at(head.request);
+    auto def = [&](UnitId unit) { return run.node(run.units[unit].node).def; };
+    UnitId unit = head.unit;
+    for (size_t count = 0; count < kAheadMax; count++) {
+      unit = ready.after(unit);
+      if (unit == kNoNode) break;
+      if (def(unit) != def(head.unit) && !ahead.contains({run.id, unit})) return unit;
+    }
+    return kNoNode;
+  }
+  bool is_refused(const Run& run, UnitId unit) const { return refused_.contains({run.id, unit}); }
+
+  /// The runs in which nothing runs, and in which the budget alone keeps all that is ready from
+  /// starting.
+  std::vector<Event> exhausted() const {
+    std::map<RunId, size_t> refused;  // classes
+    for (const auto& [id, unit] : refused_heads_) refused[id]++;
+    std::vector<Event> events;
+    for (const auto& [id, count] : refused) {
+      const Run& run = state_.runs.at(id);
+      bool is_started = std::ranges::any_of(proposals_, [&](const Event& proposal) {
+        return std::get<Assigned>(proposal).id.run == id;
+      });
+      bool is_all = count >= std::min(run.ready.size(), kBlockedMax);
+      bool may_stop = !run.stopping && !run.cancelling && !run.ending;
+      if (is_all && may_stop && !is_started && run.phase_count(Phase::running) == 0)
+        events.push_back(BudgetReached{id});
+    }
+    return events;
+  }
+
   /// No unit of this class was proposed. If its map limits its instances, no resources are reserved
   /// for it.
   void pass_over(const Run& run, const ReadyHead& head) {
+    if (is_refused(run, head.unit)) {
+      refused_heads_.emplace(run.id, head.unit);
+      return;
+    }
     uint32_t map_running = overlay_.map_running(run, head.request);
     if (may_start(state_, run, head.request, 0, map_running)) backfill_.pass_over(head);
   }
@@ -275,6 +320,8 @@ class ProposalBuilder {
   std::vector<Event> proposals_;
   Backfill backfill_;
   UsageOverlay overlay_;
+  UnitNames refused_;        // they fit, but not into what is left of the budget
+  UnitNames refused_heads_;  // the first units of the classes of which none was proposed
 };
 
 /// Proposes assignments for ready units in order. Calls `on_passed_over(head)` for the first unit
@@ -303,6 +350,10 @@ void propose_in_order(const State& state, ProposalBuilder& builder, size_t limit
       is_proposed = unit != kNoNode && builder.propose(run, unit, best.request);
     }
     if (!is_proposed) {
+      unit = builder.cheaper_of(run, best, ahead);
+      is_proposed = unit != kNoNode && builder.propose(run, unit, best.request);
+    }
+    if (!is_proposed) {
       if (!on_passed_over(best)) return;
       builder.pass_over(run, best);
       blocked++;
@@ -324,7 +375,10 @@ void propose_in_order(const State& state, ProposalBuilder& builder, size_t limit
 std::vector<Event> schedule(const State& state, size_t limit, const InputLocations* inputs) {
   ProposalBuilder builder(state, inputs);
   propose_in_order(state, builder, limit, [](const ReadyHead&) { return true; });
-  return builder.take_proposals();
+  std::vector<Event> exhausted = builder.exhausted();
+  std::vector<Event> proposals = builder.take_proposals();
+  std::ranges::move(exhausted, std::back_inserter(proposals));
+  return proposals;
 }
 
 std::optional<ReadyHead> reserved_for(const State& state, const RunId& run,

@@ -8,6 +8,7 @@
 #include <utility>
 #include <variant>
 
+#include "engine/store/cost_parts.hpp"
 #include "engine/store/record_parts.hpp"
 
 namespace flow {
@@ -115,6 +116,16 @@ void put_event(const core::GateAnswered& e, RecordWriter& writer, journal::Recor
   m.set_step(e.step);
   m.set_passes(e.passes);
   m.set_why(e.why);
+}
+
+void put_event(const core::BudgetSet& e, RecordWriter& writer, journal::Record& record) {
+  journal::BudgetSet& m = *record.mutable_budget_set();
+  m.set_run(writer.run_index(e.run));
+  put_terms(e.terms, *m.mutable_terms());
+}
+
+void put_event(const core::BudgetReached& e, RecordWriter& writer, journal::Record& record) {
+  record.mutable_budget_reached()->set_run(writer.run_index(e.run));
 }
 
 void put_event(const core::MapExpanded& e, RecordWriter& writer, journal::Record& record) {
@@ -453,6 +464,17 @@ core::Event get_event(const journal::RunSubmitted& m, RecordFields& fields) {
   return e;
 }
 
+core::Event get_event(const journal::BudgetSet& m, RecordFields& fields) {
+  core::BudgetSet e;
+  e.run = fields.run(m.run());
+  fields.require(get_terms(m.terms(), e.terms), "terms", "have a wrong amount or no currency");
+  return e;
+}
+
+core::Event get_event(const journal::BudgetReached& m, RecordFields& fields) {
+  return core::BudgetReached{fields.run(m.run())};
+}
+
 core::Event get_event(const journal::InputsResolved& m, RecordFields& fields) {
   core::InputsResolved e;
   e.run = fields.run(m.run());
@@ -722,6 +744,10 @@ core::Event event_of(const journal::Record& m, RecordFields& fields) {
       return get_event(m.gate_called(), fields);
     case Record::kGateAnswered:
       return get_event(m.gate_answered(), fields);
+    case Record::kBudgetSet:
+      return get_event(m.budget_set(), fields);
+    case Record::kBudgetReached:
+      return get_event(m.budget_reached(), fields);
     case Record::EVENT_NOT_SET:
       break;
   }

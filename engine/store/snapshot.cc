@@ -9,6 +9,7 @@
 #include "engine/core/graph.hpp"
 #include "engine/core/retry.hpp"
 #include "engine/store/checksum.hpp"
+#include "engine/store/cost_parts.hpp"
 #include "engine/store/journal_schema.hpp"
 #include "engine/store/record_parts.hpp"
 #include "engine/store/store.hpp"
@@ -277,6 +278,14 @@ void put_run(const core::Run& r, journal::Run& m) {
     each.set_unit(unit);
     put_totals(totals, each);
   }
+  for (const auto& [unit, parts] : r.consumed) {
+    for (const Consumption& part : parts) {
+      journal::Consumption& each = *m.add_consumed();
+      each.set_unit(unit);
+      put_consumption(part, each);
+    }
+  }
+  if (r.budget) put_budget(*r.budget, *m.mutable_budget());
   if (r.rollover != core::Rollover{}) put_rollover(r.rollover, *m.mutable_rollover());
 }
 
@@ -461,6 +470,15 @@ std::string get_run(const journal::Run& m, core::Run& r, const FindPlan& plan,
     bool is_sound = each.unit() < static_cast<uint32_t>(m.units_size());
     if (!is_sound || !get_totals(each, r.totals[each.unit()]))
       return "totals of a unit that is not there, or negative ones";
+  }
+  for (const journal::Consumption& each : m.consumed()) {
+    bool is_sound = each.unit() < static_cast<uint32_t>(m.units_size());
+    if (!is_sound || !get_consumption(each, r.consumed[each.unit()].emplace_back()))
+      return "usage of a unit that is not there, or negative usage";
+  }
+  if (m.has_budget()) {
+    if (!get_budget(m.budget(), r.budget.emplace())) return "a damaged budget";
+    if (r.budget->longest_ms.size() != r.plan->defs.size()) return "a budget of other tasks";
   }
   r.has_result = !m.result().empty();
   if (r.has_result && !Digest::from_bytes(m.result(), r.result)) return "a damaged result digest";

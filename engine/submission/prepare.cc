@@ -25,6 +25,7 @@
 #include "engine/submission/prebuilt_graph.hpp"
 #include "engine/submission/remote_inputs.hpp"
 #include "engine/submission/requirements.hpp"
+#include "engine/submission/run_budget.hpp"
 #include "engine/submission/run_inputs.hpp"
 #include "engine/submission/task_configuration.hpp"
 #include "engine/value/utf8.hpp"
@@ -433,6 +434,10 @@ Result<Prepared> prepare(const SubmissionContext& context, const Submission& sub
   Result<NotifySettings> notify = NotifySettings();
   if (context.purpose == Purpose::run) notify = notify_settings(submission);
   FLOW_TRY(notify);
+  std::string profile;
+  auto budget =
+      budget_terms(submission.options.budget, values_of_kept(inputs.config, profile), *plan);
+  FLOW_TRY(budget);
   bool is_offline = submission.options.offline;
   RemoteUse use = context.purpose == Purpose::preview && !is_offline ? RemoteUse::preview
                   : is_offline                                       ? RemoteUse::offline
@@ -467,6 +472,7 @@ Result<Prepared> prepare(const SubmissionContext& context, const Submission& sub
   record.bundle_digest = sha256(*prepared.context.bundle);
   if (!inputs.files.empty() || !inputs.config.is_nil()) prepared.inputs = encode_inputs(inputs);
   prepared.context.request = submission.options.request;
+  prepared.context.budget = std::move(*budget);
   prepared.context.environment = submission.environment;
   prepared.context.user = submission.user;
   prepared.context.grace_ms = submission.options.grace_ms;

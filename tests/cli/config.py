@@ -338,14 +338,15 @@ class Config(Place):
         head.terminate()
         self.end(head)
 
-    def test_prices_and_budgets_have_no_effect_yet(self):
+    def test_prices_and_budgets_are_explained(self):
         self.script('return say("1").stdout')
         self.toml('[prices]\ncurrency = "USD"\ncpu_hour = 0.05\nmemory_gb_hour = 0.01\ngpu_hour."H200" = 3\negress_gb = 0.1\n'
                   'include = "prices.toml"\n[prices.label."pool=spot"]\ncpu_hour = 0.01\n'
                   '[defaults]\nbudget = "50 USD"\n')
         self.toml('cpu_hour = 0.2\ngpu_hour.H100 = 2.5\n', "prices.toml")
         lines = self.good("plan", ".", "--explain-config", "--json").lines()
-        got = {line["option"]: (line["value"], line["origin"]) for line in lines if not line["has_effect"]}
+        got = {line["option"]: (line["value"], line["origin"]) for line in lines
+               if line["table"] in ("prices", "notify") or line["option"] == "budget"}
         self.assertEqual(got, {
             "currency": ("USD", "flow.toml:2 [prices]"), "cpu_hour": (0.05, "flow.toml:3 [prices]"),
             "memory_gb_hour": (0.01, "flow.toml:4 [prices]"), "gpu_hour.H200": (3, "flow.toml:5 [prices]"),
@@ -358,7 +359,7 @@ class Config(Place):
         os.remove(self.path("prices.toml"))
         self.exits(2, self.flow("run", "."), "flow.toml:7", "prices.toml")
         self.toml("", "prices.toml")
-        self.assertIn("(no effect yet)", self.good("plan", ".", "--explain-config").out)
+        self.assertNotIn("(no effect yet)", self.good("plan", ".", "--explain-config").out)
         self.good("run", ".")
 
     # ---- what a run keeps

@@ -29,6 +29,7 @@ RUN_BY = {
     "flow run . --name prod --detach                    # serves in the background": "cli/services.py",
     "[defaults]": "test_the_configuration_of_the_reference",
     "[notify]": "cli/notify.py",
+    "[prices]": "test_the_prices_of_the_operations",
     "flow head --log-file /var/log/flow-head.log": "test_several_machines",
     '2026-11-28T10:00:00.123Z info  worker joined worker=w1 detail="8 CPU slots, 0 GPUs"': "test_several_machines",
     "succeeded: 4 tasks: 1 cached, 3 ran, 0 retried, 0 failed; 2.3s; state 1.2 MiB": "test_the_last_line_of_a_run",
@@ -122,6 +123,24 @@ class Documents(cluster_place.ClusterPlace):
         self.write("README.md", "some words in a file\n")
         (out,) = self.transcript(block("README.md", "$ flow run words.lua"))
         self.assertIn('result: {"words":5}', out)
+
+    def test_the_prices_of_the_operations(self):
+        self.write("flow.toml", block("docs/operations.md", "[prices]"))
+        self.write("pipeline.lua", '''
+local flow = require "flow"
+local work = flow.shell("work", { cpus = 1, memory = "10MB", outputs = { out = "out" }, command = "echo > {outputs.out}" })
+return flow.pipeline("priced", {}, function() return work() end)
+''')
+        self.good("run", ".")
+        values = {line["option"]: line["value"] for line in self.good("plan", ".", "--explain-config", "--json").lines()
+                  if line["table"] == "prices"}
+        total = self.good("cost", "--json").lines()[0]["total"]
+        amount = total["cpu_hours"]["held"] * values["cpu_hour"] + total["memory_gb_hours"]["held"] * values["memory_gb_hour"]
+        self.assertAlmostEqual(total["amount"], amount, 8)
+        text = (ROOT / "docs/operations.md").read_text()
+        for cpu_hour, written in ((values["cpu_hour"], "0.105"), (values['label."pool=spot".cpu_hour'], "0.045")):
+            self.assertAlmostEqual(4 * 0.5 * cpu_hour + 10 * 0.5 * values["memory_gb_hour"], float(written), 9)
+            self.assertIn("%g + 10 × 0.5 h × %g = %s USD" % (cpu_hour, values["memory_gb_hour"], written), text)
 
     def test_the_first_pipeline_of_the_guide(self):
         init, run = self.transcript(block("docs/guide.md", "$ flow init hello"))

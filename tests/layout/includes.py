@@ -19,6 +19,7 @@ ENGINE = [
     ("engine/fetch", ["fmt/", "curl/"]),
     ("engine/plan", ["fmt/"]),
     ("engine/environments", ["fmt/"]),
+    ("engine/costs", ["fmt/"]),
     ("engine/core", ["fmt/"]),
     ("engine/sched", ["fmt/"]),
     ("engine/protocol", ["fmt/", "google/protobuf/"]),
@@ -63,8 +64,9 @@ HOSTS = {
     "engine/cli/display": ([], ["CLI/"]),
     "engine/cli/manual": (["engine/cli/display"], ["CLI/"]),
     "engine/cli/publish": (["engine/cli/display"], ["CLI/"]),
+    "engine/cli/costs": (["engine/cli/display"], ["CLI/"]),
     "engine/cli/top": (["engine/cli/display"], ["CLI/", "curses.h"]),
-    "engine/cli/verbs": (["engine/cli/display", "engine/cli/manual", "engine/cli/publish", "engine/cli/top"], ["CLI/"]),
+    "engine/cli/verbs": (["engine/cli/display", "engine/cli/manual", "engine/cli/publish", "engine/cli/costs", "engine/cli/top"], ["CLI/"]),
     "engine/cli": (["engine/cli/display", "engine/cli/verbs"], ["CLI/"]),
     "examples/embed": ([], []),
 }

@@ -52,6 +52,16 @@ class CheckingListener final : public RunListener {
   const DurableState& durable_;
 };
 
+/// A CPU costs 1 unit per second, and GPUs as much as two.
+core::BudgetTerms terms_of(int64_t nano) {
+  core::BudgetTerms terms;
+  terms.prices.currency = "USD";
+  terms.prices.base.cpu_hour = 3600 * kNano;
+  terms.prices.base.gpu_hour = {{"*", 7200 * kNano}};
+  terms.limit_nano = nano;
+  return terms;
+}
+
 }  // namespace
 
 std::string difference(const Outcome& one, const Outcome& other) {
@@ -80,7 +90,11 @@ SimClient::SimClient(World& world, Disk& disk, const DurableState& durable, Head
       id_(fmt::format("20260101-000000-sim{:03}", number)),
       submission_(std::move(submission)),
       plan_bytes_(encode_plan(*submission_.plan)),
-      starts_(world.now() + submission_.delay_ms) {}
+      starts_(world.now() + submission_.delay_ms) {
+  constexpr uint32_t kWithBudget = 3;  // each such client has one
+  constexpr int64_t kFirstBudget = kNano / 100;
+  if (number % kWithBudget == 1 && submission_.name.empty()) budget_nano_ = kFirstBudget;
+}
 
 RunContext SimClient::context() const {
   RunContext context;
@@ -92,6 +106,7 @@ RunContext SimClient::context() const {
   context.record.fresh = submission_.fresh;
   context.bundle = std::make_shared<const std::string>(bundle_);
   context.serve_for_ms = submission_.serve_for_ms;
+  if (budget_nano_ > 0) context.budget = terms_of(budget_nano_);
   context.listener = std::make_shared<CheckingListener>(world_, durable_);
   return context;
 }
@@ -162,6 +177,7 @@ bool SimClient::submit() {
 // Where it is refused, the run is at another point by now: the next look at its row tells.
 bool SimClient::resume(const std::string& task) {
   world_.note("resume " + id_ + " " + task);
+  budget_nano_ *= 2;  // so that the run ends at some time
   RunContext again = context();
   auto record = record_of(head_.loop().parts().store, id_);
   again.record = *record;

@@ -71,7 +71,8 @@ class SimClient {
   const core::Time starts_;
   Outcome outcome_;
   size_t recomputations_ = 0;
-  uint64_t known_to_ = 0;  // start of the head that has this client's context
+  int64_t budget_nano_ = 0;  // of the newest request; 0: none
+  uint64_t known_to_ = 0;    // start of the head that has this client's context
   core::Time next_try_ = 0;
   bool is_submitted_ = false, has_signalled_ = false, has_repeated_ = false, is_done_ = false;
 };

@@ -114,6 +114,7 @@ void DurableState::add(const core::Record& record) {
     uint32_t before = core::replicas_in_use(state_.runs.at(scaled->run), scaled->unit);
     (scaled->replicas > before ? seen_.grown : seen_.shrunk)++;
   }
+  check_budget(record.event);
   std::vector<core::Command> dropped;
   core::apply(state_, record, dropped);
   check_state();
@@ -138,6 +139,16 @@ void DurableState::add(const core::Record& record) {
 void DurableState::check_state() const {
   std::string wrong = core::check_invariants(state_);
   if (!wrong.empty()) throw BrokenPromise{wrong};
+}
+
+// An attempt starts only if what its run has used and its own estimate fit into the budget.
+void DurableState::check_budget(const core::Event& event) {
+  const auto* assigned = std::get_if<core::Assigned>(&event);
+  if (assigned == nullptr) return;
+  const core::Run& run = state_.runs.at(assigned->id.run);
+  if (core::may_spend(state_, run, *assigned)) return;
+  throw BrokenPromise{"an attempt was assigned beyond the budget of its run: " +
+                      text_of(assigned->id)};
 }
 
 void DurableState::count(const core::Event& event) {

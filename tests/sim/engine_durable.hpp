@@ -71,6 +71,7 @@ class DurableState {
   void add(const core::Record& record);
   void take_snapshot(core::State state);
   void check_state() const;
+  void check_budget(const core::Event& event);
   void check_attempt(const core::Event& event) const;
   void check_success(const core::AttemptSucceeded& event);
   void count(const core::Event& event);

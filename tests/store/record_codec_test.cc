@@ -181,7 +181,14 @@ std::vector<core::Event> random_events(Random& r) {
       core::TrafficMeasured{r.run(), r.u32(), r.u64(), r.u64(), r.amount(), r.amount(), r.text()},
       core::ReplicasScaled{r.run(), r.u32(), 1 + static_cast<uint32_t>(r.below(9))},
       gate_called(r),
-      core::GateAnswered{r.run(), r.u32(), r.flag(), r.text_or_none()}};
+      core::GateAnswered{r.run(), r.u32(), r.flag(), r.text_or_none()},
+      core::BudgetSet{r.run(),
+                      {{r.text(),
+                        {r.amount(), kNoPrice, {{r.text(), r.amount()}}, r.amount()},
+                        {{r.text(), r.text_or_none(), {kNoPrice, r.amount(), {}, kNoPrice}}}},
+                       1 + r.amount() / 2,
+                       r.amount()}},
+      core::BudgetReached{r.run()}};
 }
 
 // ---- all fields of an event, for comparisons
@@ -253,6 +260,15 @@ auto fields(const core::TrafficMeasured& e) {
 auto fields(const core::ReplicasScaled& e) { return std::tuple(e.run, e.unit, e.replicas); }
 auto fields(const core::GateCalled& e) {
   return std::tuple(e.run, e.step, e.fragment, e.fragment_digest);
+}
+auto fields(const core::BudgetSet& e) {
+  const core::BudgetTerms& terms = e.terms;
+  auto of_rates = [](const Rates& rates) {
+    return std::tuple(rates.cpu_hour, rates.memory_gb_hour, rates.gpu_hour, rates.egress_gb);
+  };
+  const LabelRates& label = terms.prices.labels.at(0);
+  return std::tuple(e.run, terms.prices.currency, of_rates(terms.prices.base), label.name,
+                    label.value, of_rates(label.rates), terms.limit_nano, terms.before_nano);
 }
 auto fields(const core::GateAnswered& e) { return std::tuple(e.run, e.step, e.passes, e.why); }
 template <typename OfAttempt>
@@ -394,6 +410,8 @@ TEST_CASE("a damaged record is rejected with its sequence number and its field")
       {38, field(1, 1), "(ReplicasScaled) is damaged: `replicas` is missing"},
       {39, field(1, 1), "(GateCalled) is damaged: `fragment_digest` is missing"},
       {40, field(2, 1), "(GateAnswered) is damaged: `run` is missing"},
+      {41, field(1, 1), "`terms` have a wrong amount or no currency"},
+      {42, "", "(BudgetReached) is damaged: `run` is missing"},
       {33, field(1, 4097), "(WorkersAnnounced) is damaged: `count` is 4097, the limit is 4096"},
   };
   for (const Damage& damage : damages) {

@@ -214,7 +214,7 @@ void choose_state(VerbContext& context, const std::vector<ConfigValue>& values,
 }
 
 void choose_run_options(VerbContext& context, RunArguments& arguments,
-                        const std::vector<ConfigValue>& values) {
+                        const std::vector<ConfigValue>& values, bool keeps_budget) {
   Options defaults(context, values, "defaults");
   defaults.count("jobs", arguments.jobs, kJobsMax, "FLOW_JOBS");
   choose_workers(defaults, context, arguments);
@@ -223,13 +223,14 @@ void choose_run_options(VerbContext& context, RunArguments& arguments,
   defaults.flag("strict", arguments.strict);
   defaults.flag("offline", arguments.offline);
   defaults.flag("logs", arguments.logs);
+  defaults.text("budget", arguments.budget, !keeps_budget);
   choose_slurm(context, arguments, values);
-  // The engine reads [notify]: here it is only explained.
+  // The engine reads [notify] and [prices]: here they are only explained.
   Options notify(context, values, "notify");
   notify.choose("on_end", text_value(arguments.on_end));
   for (const char* option : {"webhook", "command", "secret", "on"}) notify.choose(option, {});
   std::ranges::copy_if(values, std::back_inserter(context.explained),
-                       [](const ConfigValue& value) { return !value.has_effect; });
+                       [](const ConfigValue& value) { return value.table == "prices"; });
 }
 
 void configure_verb(VerbContext& context, bool may_have_head) {
@@ -265,7 +266,7 @@ void configure_again(VerbContext& context, RunArguments& arguments, const RunInf
   std::string script = colon == std::string::npos ? run.script : run.script.substr(colon + 1);
   if (new_code) values = read_config(context, folder_of(script), profile);
   if (!new_code && !context.head.empty()) values = read_config(context, ".");
-  choose_run_options(context, arguments, values);
+  choose_run_options(context, arguments, values, !new_code);
 }
 
 namespace {

@@ -16,9 +16,10 @@ std::vector<ConfigValue> read_config(VerbContext& context, const std::string& fo
 /// Sets the state, or the head and its secret, unless the command line names them. Without
 /// `may_have_head`, only the state.
 void choose_state(VerbContext& context, const std::vector<ConfigValue>& values, bool may_have_head);
-/// Sets the options of a run that the command line does not set.
+/// Sets the options of a run that the command line does not set. A run that is continued with its
+/// own code keeps the budget that it has.
 void choose_run_options(VerbContext& context, RunArguments& arguments,
-                        const std::vector<ConfigValue>& values);
+                        const std::vector<ConfigValue>& values, bool keeps_budget = false);
 
 /// For verbs without a script: the state or the head, by the files of the working directory.
 void configure_verb(VerbContext& context, bool may_have_head);

@@ -157,6 +157,14 @@ void add_detach_option(CLI::App* verb, RunArguments& arguments) {
                  "go on in the background; return when the services are ready");
 }
 
+void add_budget_option(CLI::App* verb, RunArguments& arguments) {
+  verb->add_option(
+          "--budget", arguments.budget,
+          "stop the run before it costs more than this, such as \"50 USD\", by [prices] of "
+          "flow.toml (default: no limit)")
+      ->type_name("MONEY");
+}
+
 void add_rerun_options(CLI::App* verb, VerbContext& context, RunArguments& arguments) {
   add_jobs_option(verb, arguments);
   add_resource_option(verb, arguments.resources);
@@ -165,6 +173,7 @@ void add_rerun_options(CLI::App* verb, VerbContext& context, RunArguments& argum
   add_head_options(verb, context);
   add_log_options(verb, context);
   add_watch_options(verb, context, arguments);
+  add_budget_option(verb, arguments);
 }
 
 RunOptions run_options(const RunArguments& arguments) {
@@ -176,6 +185,7 @@ RunOptions run_options(const RunArguments& arguments) {
   options.offline = arguments.offline;
   options.logs = arguments.logs;
   options.on_end = arguments.on_end;
+  options.budget = arguments.budget;
   if (!arguments.grace.empty()) options.grace_ms = parse_duration("--grace", arguments.grace);
   if (!arguments.serve_for.empty()) {
     options.serve_for_ms = parse_duration("--serve-for", arguments.serve_for);

@@ -13,7 +13,7 @@ constexpr int kJobsMax = 100'000, kWorkersMax = 256, kSlurmNodesMax = 4'000;
 struct RunArguments {
   std::vector<std::string> params;     // k=v
   std::vector<std::string> resources;  // name=n
-  std::string params_file, name, out, on_end, serve_for, grace, front_lease;
+  std::string params_file, name, out, on_end, serve_for, grace, front_lease, budget;
   int32_t jobs = 0, workers = 0;
   bool fresh = false, fail_fast = false, strict = false, offline = false, encrypt = false,
        logs = false, detach = false;
@@ -36,6 +36,7 @@ void add_slurm_options(CLI::App* verb, RunArguments& arguments);  // --on --node
 void read_elastic(const std::string& option, const std::string& text, SlurmOptions& options);
 void add_watch_options(CLI::App* verb, VerbContext& context,
                        RunArguments& arguments);  // --serve-for --grace --logs --color --quiet
+void add_budget_option(CLI::App* verb, RunArguments& arguments);  // --budget
 /// --detach: for the verbs whose runs it applies to.
 void add_detach_option(CLI::App* verb, RunArguments& arguments);
 /// Those of the verbs that continue a run: the engine's, the log's and the watch's.

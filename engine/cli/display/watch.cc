@@ -134,8 +134,11 @@ void print_end(const Engine& engine, Run& run, const RunInfo& summary, int64_t e
   }
   if (summary.status == "cancelled") print_error("the run " + summary.id + " was cancelled.");
   if (code_of(summary.status) == kInterrupted) {
-    print_error("the run " + summary.id + " is " + summary.status + ": `flow resume " + summary.id +
-                context.head_option() + "` continues it.");
+    bool is_spent = summary.budget && summary.budget->is_spent;
+    std::string again = is_spent ? " --budget \"N " + summary.budget->currency + "\"" : "";
+    std::string why = is_spent ? ", with " + summary.budget->text() + " of its budget used" : "";
+    print_error("the run " + summary.id + " is " + summary.status + why + ": `flow resume " +
+                summary.id + context.head_option() + again + "` continues it.");
   }
   // Otherwise it is on stdout, below the result. With --strict the failures are an error.
   if (quiet && whole.counts.ignored > 0 && !is_strict_failure)

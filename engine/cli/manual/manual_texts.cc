@@ -154,6 +154,20 @@ std::vector<VerbText> texts_of_views() {
        {{"flow compare last 20261128-101500-ab3cd4e --metric loss",
          "Compare the loss of two runs"}},
        {"metrics", "diff"}},
+      {"cost",
+       "Prints what the tasks of a run held and used, and what that costs by the prices in "
+       "flow.toml: CPU-hours, memory and GPU-hours, the part of failed and lost attempts, and what "
+       "the cache saved. Without prices it prints the hours only.",
+       {{"flow cost last", "Print the costs of the last run, by task"},
+        {"flow cost --since 7d --by user", "Print those of a week, by user"}},
+       {"advise", "show"}},
+      {"advise",
+       "Prints what would make the tasks of a run cheaper or faster, with the measured values: "
+       "memory and CPUs that no attempt used, numbers of ranks, arguments that differ in every "
+       "run, "
+       "slow workers and stragglers. It compares the run with the 20 runs of its pipeline before.",
+       {{"flow advise last", "Look for waste in the last run"}},
+       {"cost", "why"}},
       {"graph",
        "Prints the graph of a script or of a run. The format `svg` needs the program `dot` of "
        "Graphviz.",

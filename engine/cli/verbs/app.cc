@@ -8,6 +8,7 @@
 #include <cstring>
 #include <sstream>
 
+#include "engine/cli/costs/cost_verbs.hpp"
 #include "engine/cli/display/background.hpp"
 #include "engine/cli/display/candidates.hpp"
 #include "engine/cli/display/config_options.hpp"
@@ -44,6 +45,8 @@ std::unique_ptr<CLI::App> make_app(VerbContext& context) {
   add_logs(*app, context);
   add_metrics(*app, context);
   add_compare(*app, context);
+  add_cost(*app, context);
+  add_advise(*app, context);
   add_why(*app, context);
   add_diff(*app, context);
   add_graph(*app, context);

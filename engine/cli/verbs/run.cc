@@ -34,6 +34,7 @@ void add_run(CLI::App& app, VerbContext& context) {
   add_log_options(verb, context);
   add_watch_options(verb, context, *arguments);
   add_detach_option(verb, *arguments);
+  add_budget_option(verb, *arguments);
   verb->callback([&context, arguments, file] {
     context.action = [&context, arguments, file] {
       auto interrupts = std::make_unique<Interrupts>();

@@ -111,6 +111,8 @@ void print_run(const RunInfo& run, bool json, bool with_usage) {
       head.push_back({"replicas", service.service + ": " + scaled_replicas_text(service)});
     if (!service.access_log.empty()) head.push_back({"access log", service.access_log});
   }
+  if (run.budget)
+    head.push_back({"budget", run.budget->text() + (run.budget->is_spent ? ", spent" : "")});
   if (!run.rollover.phase.empty()) head.push_back({"rollover", rollover_text(run.rollover)});
   if (!run.not_resumed.empty()) head.push_back({"not resumed", first_line(run.not_resumed)});
   if (!run.script.empty()) head.push_back({"script", run.script});

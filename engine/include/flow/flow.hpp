@@ -63,6 +63,8 @@ constexpr int64_t kLostAfterMsMin = 2'000, kLostAfterMsMax = 86'400'000;
 struct ConfigFile {
   std::string path;  ///< names it in errors and origins
   std::string text;
+  /// A file of prices that `include` of [prices] in another file names.
+  bool is_prices = false;
 };
 /// Configuration of a run, as flow.toml files have it. Every text is checked when it is used: an
 /// invalid one makes the call throw Failed (user).
@@ -161,8 +163,11 @@ struct RunOptions {
   /// relative paths start.
   std::string script_text{};
   std::string request{};  ///< idempotency key: a repeated request returns the existing run
-  /// Task options that outrank the script's, and [notify]; other tables are kept with the run and
-  /// not applied.
+  /// What the run may cost, such as "50 USD": see "Costs" in docs/operations.md. "": what `budget`
+  /// of `config` says, or for a run that is continued, what it has.
+  std::string budget{};
+  /// Task options that outrank the script's, [notify], [prices] and `budget`; other tables are kept
+  /// with the run and not applied.
   ConfigOptions config{};
   /// Told of the end of the run: an http or https URL that gets a POST, or a command. See
   /// "Notifications" in docs/operations.md. It replaces `on_end` of [notify].
@@ -290,6 +295,15 @@ struct RolloverInfo {
   uint32_t percent = 0;          ///< of the traffic, in this step
 };
 
+/// The budget of a run, in units of its currency.
+struct BudgetInfo {
+  std::string currency;
+  double limit = 0;
+  double used = 0;           ///< by its attempts, those that run included
+  bool is_spent = false;     ///< the run was stopped for it
+  std::string text() const;  ///< "4.20 of 50.00 USD"
+};
+
 struct RunInfo {
   std::string id, name, pipeline, status, directory, script;
   int64_t started_ms = 0, finished_ms = 0;
@@ -303,6 +317,7 @@ struct RunInfo {
   /// Why a process that writes the state could not go on with this detached run; "": it could, or
   /// has not tried.
   std::string not_resumed;
+  std::optional<BudgetInfo> budget;
   std::string json() const;  ///< the object described in docs/reference-cli.md
 };
 

@@ -1,0 +1,124 @@
+// What the attempts of each unit held, for reports of costs and for budgets.
+#include <algorithm>
+
+#include "engine/core/gangs.hpp"
+#include "engine/core/graph.hpp"
+#include "engine/core/transition.hpp"
+
+namespace flow::core {
+
+namespace {
+
+constexpr double kMicro = 1e6;
+constexpr double kSecondMs = 1000;
+
+double gpu_milli_of(const Resources& resources) {
+  return std::min<int32_t>(resources.gpus_milli, kWholeGpuMilli);
+}
+
+const std::string& model_of(const WorkerInfo& worker, const std::string& uuid) {
+  static const std::string unknown;
+  auto at = find_gpu(worker.gpus, uuid);
+  return at ? worker.gpus[*at].name : unknown;
+}
+
+/// Whether the newest attempt is not among those that were counted when they ended: a plain success
+/// of which the unit itself says all.
+bool is_uncounted_success(const Run& run, UnitId unit, const std::vector<Consumption>& counted) {
+  const Unit& u = run.units[unit];
+  bool is_own = !u.cached && (!u.detail || u.detail->computed_by == kNoNode);
+  bool is_success = u.status == UnitStatus::succeeded && u.attempts > 0 && is_own;
+  uint32_t attempts = 0;
+  for (const Consumption& each : counted) attempts += each.attempts;
+  return is_success && attempts < u.attempts && def_of(run, unit) != nullptr &&
+         !is_service(run, unit) && !is_dynamic(run, unit);
+}
+
+Consumption plain_success(const Run& run, UnitId unit) {
+  const Unit& u = run.units[unit];
+  const Resources& resources = resources_of(run, unit);
+  Consumption used;
+  used.attempts = 1;
+  used.rank_ms = static_cast<double>(std::max<Time>(u.finished - u.started, 0));
+  used.cpu_milli_ms = resources.cpus_milli * used.rank_ms;
+  used.memory_byte_ms = static_cast<double>(resources.memory_bytes) * used.rank_ms;
+  if (resources.gpus_milli > 0)  // of a run of an older flow, which did not count it
+    for_each_rank(u, [&](WorkerId, const std::vector<std::string>& gpus) {
+      add_gpu_time(used.gpus, "",
+                   static_cast<double>(gpus.size()) * gpu_milli_of(resources) * used.rank_ms);
+    });
+  float cpu_s = unit < run.times.size() ? run.times[unit].cpu_s : -1;
+  if (cpu_s < 0) used.unmeasured = 1;
+  if (cpu_s >= 0) used.cpu_used_us = static_cast<double>(cpu_s) * kMicro;
+  return used;
+}
+
+/// Most units of a large run end so, and need no entry of their own.
+bool is_plain(const Run& run, UnitId unit, const std::vector<Consumption>& used) {
+  const Resources& resources = resources_of(run, unit);
+  bool is_simple = !is_service(run, unit) && !is_dynamic(run, unit) && !resources.is_gang() &&
+                   resources.gpus_milli == 0 && used.size() == 1 && used[0].labels.empty();
+  return is_simple && used[0].cpu_milli_ms == resources.cpus_milli * used[0].rank_ms &&
+         used[0].memory_byte_ms == static_cast<double>(resources.memory_bytes) * used[0].rank_ms;
+}
+
+}  // namespace
+
+std::vector<Consumption> consumption_of_attempt(const State& state, const Run& run, UnitId unit,
+                                                Outcome outcome, Time until) {
+  const Unit& u = run.units[unit];
+  const Resources& resources = resources_of(run, unit);
+  AttemptTimes times = unit < run.times.size() ? run.times[unit] : AttemptTimes{};
+  double held_ms = static_cast<double>(std::max<Time>(until - u.assigned, 0));
+  double stage_ms = std::clamp(static_cast<double>(times.stage_s) * kSecondMs, 0.0, held_ms);
+  std::vector<Consumption> parts;
+  bool is_first = true;
+  for_each_rank(u, [&](WorkerId at, const std::vector<std::string>& gpus) {
+    const WorkerInfo& worker = state.workers.at(at).info;
+    SchedulingClass held = held_on(worker, run, unit);
+    int32_t cpus_milli = is_service(run, unit) ? resources.cpus_milli : held.cpus_milli;
+    Consumption rank;
+    rank.outcome = outcome;
+    rank.labels = worker.labels;
+    rank.rank_ms = held_ms;
+    rank.cpu_milli_ms = cpus_milli * held_ms;
+    rank.memory_byte_ms = static_cast<double>(held.memory_bytes) * held_ms;
+    for (const std::string& uuid : gpus) {
+      add_gpu_time(rank.gpus, model_of(worker, uuid), gpu_milli_of(resources) * held_ms);
+      rank.gpu_stage_milli_ms += gpu_milli_of(resources) * stage_ms;
+    }
+    if (is_first) {
+      rank.attempts = 1;
+      if (times.cpu_s < 0) rank.unmeasured = 1;
+      if (times.cpu_s >= 0) rank.cpu_used_us = static_cast<double>(times.cpu_s) * kMicro;
+    }
+    is_first = false;
+    merge(parts, rank);
+  });
+  return parts;
+}
+
+std::vector<Consumption> consumption_of(const Run& run, UnitId unit) {
+  auto found = run.consumed.find(unit);
+  std::vector<Consumption> all;
+  if (found != run.consumed.end()) all = found->second;
+  if (is_uncounted_success(run, unit, all)) merge(all, plain_success(run, unit));
+  return all;
+}
+
+// Called before the unit leaves its phase.
+void Transition::note_consumption(Run& run, UnitId unit, Outcome outcome, bool is_result,
+                                  Time until) {
+  std::vector<Consumption> used = consumption_of_attempt(state_, run, unit, outcome, until);
+  spend_budget(run, unit, used, outcome);
+  if (is_result && is_plain(run, unit, used)) return;
+  for (const Consumption& each : used) merge(run.consumed[unit], each);
+}
+
+// Called before the unit forgets its success.
+void Transition::keep_consumption(Run& run, UnitId unit) {
+  std::vector<Consumption> all = consumption_of(run, unit);
+  if (!all.empty()) run.consumed[unit] = std::move(all);
+}
+
+}  // namespace flow::core

@@ -1,0 +1,78 @@
+// Costs and advice as JSON, as defined in docs/reference-cli.md.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "engine/value/utf8.hpp"
+#include "flow/cost.hpp"
+
+namespace flow {
+
+namespace {
+
+std::string json_string(const std::string& text) {
+  return to_json(Value(is_utf8(text) ? text : to_utf8(text)));
+}
+
+/// To the billionth, which is as exact as amounts are.
+std::string exact_number_text(double value) {
+  constexpr double kBillion = 1e9;
+  return fmt::format("{}", std::round(value * kBillion) / kBillion);
+}
+std::string number_or_null(const std::optional<double>& value) {
+  return value ? exact_number_text(*value) : "null";
+}
+
+std::string json_of(const CostFigures& figures) {
+  return fmt::format(
+      R"({{"attempts":{},"cpu_hours":{},"memory_gb_hours":{},"gpu_hours":{},"amount":{}}})",
+      figures.attempts, exact_number_text(figures.cpu_hours),
+      exact_number_text(figures.memory_gb_hours), exact_number_text(figures.gpu_hours),
+      number_or_null(figures.amount()));
+}
+
+/// What is not measured is null.
+std::string json_of(const CostRow& row) {
+  std::string name = row.name.empty() ? "null" : json_string(row.name);
+  std::string cpus = fmt::format(
+      R"({{"asked":{},"held":{},"used":{},"unmeasured_attempts":{},"amount":{}}})",
+      exact_number_text(row.cpu_hours_asked), exact_number_text(row.all.cpu_hours),
+      number_or_null(row.cpu_hours_used), row.unmeasured, number_or_null(row.all.cpu_amount));
+  std::string memory = fmt::format(
+      R"({{"asked":{},"held":{},"used":{},"amount":{}}})",
+      exact_number_text(row.memory_gb_hours_asked), exact_number_text(row.all.memory_gb_hours),
+      number_or_null(row.memory_gb_hours_used), number_or_null(row.all.memory_amount));
+  std::string gpus = fmt::format(
+      R"({{"asked":{},"held":{},"used":null,"idle":{{"staging":{},"rank":null,"fragmentation":null,"queue_empty":null}},"amount":{}}})",
+      exact_number_text(row.gpu_hours_asked), exact_number_text(row.all.gpu_hours),
+      exact_number_text(row.gpu_hours_staging), number_or_null(row.all.gpu_amount));
+  return fmt::format(
+      R"({{"name":{},"tasks":{},"cached":{},"attempts":{},"amount":{},"cpu_hours":{},"memory_gb_hours":{},"gpu_hours":{},"energy_j":null,"egress_gb":null,"failed":{},"lost":{},"stopped":{},"saved":{}}})",
+      name, row.tasks, row.cached, row.all.attempts, number_or_null(row.all.amount()), cpus, memory,
+      gpus, json_of(row.failed), json_of(row.lost), json_of(row.stopped), json_of(row.saved));
+}
+
+}  // namespace
+
+std::string CostReport::json() const {
+  std::string ids, lines;
+  for (const std::string& id : runs) ids += (ids.empty() ? "" : ",") + json_string(id);
+  for (const CostRow& row : rows) lines += (lines.empty() ? "" : ",") + json_of(row);
+  return fmt::format(R"({{"runs":[{}],"by":{},"currency":{},"rows":[{}],"total":{}}})", ids,
+                     json_string(by), currency.empty() ? "null" : json_string(currency), lines,
+                     json_of(total));
+}
+
+std::string AdviceReport::json() const {
+  std::string lines;
+  for (const Advice& each : advice)
+    lines += fmt::format(
+        R"({}{{"kind":{},"task":{},"change":{},"evidence":{},"gain":{},"attempts":{},"value":{}}})",
+        lines.empty() ? "" : ",", json_string(each.kind), json_string(each.task),
+        json_string(each.change), json_string(each.evidence), json_string(each.gain), each.attempts,
+        each.value > 0 ? exact_number_text(each.value) : "null");
+  return fmt::format(R"({{"run":{},"runs":{},"attempts":{},"advice":[{}]}})", json_string(run),
+                     runs, attempts, lines);
+}
+
+}  // namespace flow
