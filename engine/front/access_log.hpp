@@ -17,6 +17,18 @@ namespace flow {
 std::string access_line(const RequestRecord& record, RequestRecord::Clock::time_point now,
                         int64_t at_ms);
 
+/// Times as format_time() gives them. A log has many lines in a second, of which only the
+/// milliseconds differ.
+class TimeText {
+ public:
+  /// Valid until the next call.
+  const std::string& of(int64_t at_ms);
+
+ private:
+  int64_t second_ = 0;
+  std::string text_;
+};
+
 struct AccessLogOptions {
   std::string path = {};          // "": nothing is written
   int64_t file_max = 16 << 20;    // bytes; then PATH is renamed to PATH.1, that to PATH.2, …
@@ -50,6 +62,8 @@ class AccessLog final : public RequestLog {
   std::atomic<bool> is_on_{false};
   double fraction_ = 0;
   std::minstd_rand random_;
+  TimeText time_;
+  std::string line_;                              // the newest; its memory is used again
   std::string lines_;                             // that no job has yet; up to kLinesMax
   uint64_t dropped_ = 0;                          // lines
   const std::shared_ptr<File> file_;              // used by the thread of writer_

@@ -1,6 +1,7 @@
 // The JSON of runs and events, as defined in docs/reference-cli.md.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "engine/base/size_units.hpp"
@@ -49,6 +50,33 @@ std::string fields_of(const TaskUsage& usage) {
       number_or_null(usage.read_bytes), number_or_null(usage.written_bytes),
       seconds_or_null(usage.queue_s), seconds_or_null(usage.stage_s),
       seconds_or_null(usage.commit_s), gpu_seconds_or_null(usage.gpu_s));
+}
+
+/// What the newest attempts used together, of those whose figure is known.
+TaskUsage total_usage(const std::vector<TaskInfo>& tasks) {
+  TaskUsage total;
+  auto add = [](auto& sum, auto figure) {
+    if (figure >= 0) sum = std::max(sum, decltype(figure){0}) + figure;
+  };
+  for (const TaskInfo& task : tasks) {
+    const TaskUsage& usage = task.usage;
+    add(total.queue_s, usage.queue_s);
+    add(total.stage_s, usage.stage_s);
+    add(total.commit_s, usage.commit_s);
+    add(total.cpu_s, usage.cpu_s);
+    add(total.gpu_s, usage.gpu_s);
+    add(total.read_bytes, usage.read_bytes);
+    add(total.written_bytes, usage.written_bytes);
+    total.peak_memory = std::max(total.peak_memory, usage.peak_memory);
+  }
+  return total;
+}
+
+/// "" without tasks.
+std::string usage_json(const std::vector<TaskInfo>& tasks) {
+  if (tasks.empty()) return "";
+  auto measured = std::ranges::count_if(tasks, [](const auto& t) { return t.usage.cpu_s >= 0; });
+  return fmt::format(R"(,"usage":{{{},"cpu_tasks":{}}})", fields_of(total_usage(tasks)), measured);
 }
 
 std::string json_of(const TaskInfo& task) {
@@ -155,12 +183,12 @@ std::string RunInfo::json() const {
     served += (i == 0 ? ",\"services\":[{" : ",{") + fields_of(services[i]) + "}";
   if (!services.empty()) served += "]";
   std::string json = fmt::format(
-      R"({{"run":{},"name":{},"pipeline":{},"status":{},"started":{},"finished":{},"params":{},"result":{}{}{}{},"counts":{},"tasks":[)",
+      R"({{"run":{},"name":{},"pipeline":{},"status":{},"started":{},"finished":{},"params":{},"result":{}{}{}{},"counts":{}{},"tasks":[)",
       quoted(id), text_or_null(name), quoted(pipeline), quoted(status), time_or_null(started_ms),
       time_or_null(finished_ms), has_params ? to_json(params) : "{}",
       has_result ? to_json(result) : "null", served,
       rollover.phase.empty() ? "" : ",\"rollover\":" + json_of(rollover),
-      not_resumed_json(not_resumed) + budget_json(budget), json_of(counts));
+      not_resumed_json(not_resumed) + budget_json(budget), json_of(counts), usage_json(tasks));
   for (size_t i = 0; i < tasks.size(); i++) {
     if (i > 0) json += ',';
     json += json_of(tasks[i]);

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "engine/serve/json/json_number.hpp"
 #include "engine/serve/json_fault.hpp"
-#include "engine/serve/json_number.hpp"
 #include "engine/value/utf8.hpp"
 
 namespace flow {

@@ -13,10 +13,11 @@
 #include <limits>
 #include <memory>
 
-#include "engine/serve/json_commas.hpp"
+#include "engine/serve/json/json_commas.hpp"
+#include "engine/serve/json/json_number.hpp"
+#include "engine/serve/json/json_text.hpp"
+#include "engine/serve/json/number_list.hpp"
 #include "engine/serve/json_fault.hpp"
-#include "engine/serve/json_number.hpp"
-#include "engine/serve/json_text.hpp"
 #include "engine/value/byte_elements.hpp"
 #include "engine/value/utf8.hpp"
 
@@ -28,8 +29,8 @@ constexpr size_t kDatatypeShownMax = 40;                 // bytes of one in an e
 constexpr uint64_t kTensorBytesMax = uint64_t{1} << 40;  // as in kernels/tensor/tensor.cc
 
 // The number of elements. A shape without any has a limit too, because a tensor has strides.
-Result<size_t> element_count(const std::string& place, const std::vector<int64_t>& shape,
-                             DType dtype) {
+Result<size_t> shape_elements(const std::string& place, const std::vector<int64_t>& shape,
+                              DType dtype) {
   bool is_empty = std::ranges::find(shape, 0) != shape.end();
   uint64_t product = 1, max = is_empty ? kTensorBytesMax / dtype_size(dtype) : kElementsMax;
   for (int64_t extent : shape) {
@@ -139,8 +140,10 @@ class ArrayReader {
   ArrayReader(const InputHead& input, std::string_view json, std::string_view data)
       : input_(input), json_(json), data_(data) {}
 
+  /// `read_many` is for processors that can read the element's numbers faster than it; or null.
   template <typename Element>
-  Result<Bytes> read(const Element& element);
+  Result<Bytes> read(const Element& element,
+                     ReadNumbers<typename Element::Type> read_many = nullptr);
   Result<Bytes> read_texts();
 
  private:
@@ -149,6 +152,9 @@ class ArrayReader {
   /// one of its values.
   template <typename ReadSome>
   Status read_values(const ReadSome& read_some);
+  /// Reads a value. `take(value, count)` gets it.
+  template <typename Element, typename Take>
+  const char* read_one(const Element& element, const char* at, size_t& count, const Take& take);
   /// Reads a value, and those that follow it after a comma. `take(value, count)` gets each.
   template <typename Element, typename Take>
   const char* read_run(const Element& element, JsonCommas& commas, const char*& at, size_t& count,
@@ -168,7 +174,8 @@ class ArrayReader {
 };
 
 template <typename Element>
-Result<Bytes> ArrayReader::read(const Element& element) {
+Result<Bytes> ArrayReader::read(const Element& element,
+                                ReadNumbers<typename Element::Type> read_many) {
   using Type = typename Element::Type;
   // Each element takes two characters or more: a shape that promises more gets no memory.
   size_t room = input_.count <= data_.size() / 2 ? input_.count : 0;
@@ -178,8 +185,23 @@ Result<Bytes> ArrayReader::read(const Element& element) {
   auto take = [&](Type value, size_t count) {
     if (count < room) std::memcpy(out + count * sizeof value, &value, sizeof value);
   };
-  FLOW_TRY(read_values(
-      [&](const char*& at, size_t& count) { return read_run(element, commas, at, count, take); }));
+  auto read_list = [&](const char*& at, size_t& count) -> const char* {
+    if (count >= room || at - json_.data() < kNumberReach) return nullptr;
+    NumberList<Type> list{reinterpret_cast<Type*>(out) + count, room - count};
+    if constexpr (requires { element.min; }) {
+      list.min = element.min;
+      list.max = element.max;
+    }
+    const size_t first = count;
+    const char* end = read_many(at, json_.data() + json_.size(), list, count);
+    if (end != nullptr) index_[depth_ - 1] += count - first - 1;
+    return end;
+  };
+  FLOW_TRY(read_values([&](const char*& at, size_t& count) {
+    if (read_many == nullptr) return read_run(element, commas, at, count, take);
+    const char* end = read_list(at, count);
+    return end != nullptr ? end : read_one(element, at, count, take);
+  }));
   return Bytes(std::move(bytes));
 }
 
@@ -193,6 +215,17 @@ Result<Bytes> ArrayReader::read_texts() {
     return end;
   }));
   return Bytes(std::move(bytes));
+}
+
+template <typename Element, typename Take>
+const char* ArrayReader::read_one(const Element& element, const char* at, size_t& count,
+                                  const Take& take) {
+  typename Element::Type value;
+  const char* end = element.read(at, nullptr, value);
+  if (end == nullptr) return nullptr;
+  take(value, count);
+  count++;
+  return end;
 }
 
 template <typename Element, typename Take>
@@ -313,7 +346,7 @@ Result<InputHead> input_head(const std::string& place, const std::string& name,
   if (head.datatype == nullptr)
     return user_error(fmt::format("{}.datatype `{}` is not one of {}", place,
                                   cut_text(datatype, kDatatypeShownMax), datatype_names()));
-  auto count = element_count(place, shape, head.datatype->dtype);
+  auto count = shape_elements(place, shape, head.datatype->dtype);
   FLOW_TRY(count);
   head.count = *count;
   return head;
@@ -329,20 +362,20 @@ Result<Bytes> read_json_data(const InputHead& input, std::string_view json, std:
     case DType::boolean:
       return reader.read(BooleanElement{});
     case DType::u8:
-      return reader.read(IntegerElement<uint8_t>{type.min, max});
+      return reader.read(IntegerElement<uint8_t>{type.min, max}, vector_reader<uint8_t>());
     case DType::i32:
-      return reader.read(IntegerElement<int32_t>{type.min, max});
+      return reader.read(IntegerElement<int32_t>{type.min, max}, vector_reader<int32_t>());
     case DType::i64:
       if (is_unsigned64(type)) return reader.read(Unsigned64Element{});
-      return reader.read(IntegerElement<int64_t>{type.min, max});
+      return reader.read(IntegerElement<int64_t>{type.min, max}, vector_reader<int64_t>());
     case DType::f16:
       return reader.read(SmallFloatElement{nearest_half, kHalfInfinity});
     case DType::bf16:
       return reader.read(SmallFloatElement{nearest_bfloat, kBfloatInfinity});
     case DType::f32:
-      return reader.read(FloatElement{});
+      return reader.read(FloatElement{}, vector_reader<float>());
     case DType::f64:
-      return reader.read(DoubleElement{});
+      return reader.read(DoubleElement{}, vector_reader<double>());
   }
   return user_error(input.place + ".datatype is unknown");
 }

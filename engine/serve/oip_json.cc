@@ -1,5 +1,8 @@
 // Requests of the Open Inference Protocol. simdjson finds the fields; oip_data.cc reads the
-// numbers. Of fields that the protocol does not define only the syntax is checked.
+// numbers. Of fields that the protocol does not define only the syntax is checked. simdjson gets
+// large requests without their long lists of numbers. If such a request is refused, or has a list
+// that is not the data of an input, it is read again with them: only then errors and their places
+// are those of the whole text.
 #include <fmt/format.h>
 #include <simdjson.h>
 
@@ -9,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/serve/json/json_outline.hpp"
 #include "engine/serve/json_fault.hpp"
 #include "engine/serve/json_fields.hpp"
 #include "engine/serve/oip.hpp"
@@ -53,13 +57,21 @@ Result<bool> taken(const Status& status) {
 
 Error missing(const std::string& field) { return user_error(field + " is missing"); }
 
+std::string_view json_of(std::string_view body, std::optional<uint64_t> json_bytes) {
+  return body.substr(0, json_bytes.value_or(body.size()));
+}
+
 class RequestReader {
  public:
-  RequestReader(std::shared_ptr<const std::string> body, std::optional<uint64_t> json_bytes)
+  /// `lists` are those that `json` lacks; all must be the data of inputs.
+  RequestReader(std::shared_ptr<const std::string> body, std::optional<uint64_t> json_bytes,
+                std::string_view json, const std::vector<JsonOutline::List>& lists)
       : body_(std::move(body)),
-        json_(std::string_view(*body_).substr(0, json_bytes.value_or(body_->size()))),
+        whole_(json_of(*body_, json_bytes)),
+        json_(json),
+        lists_(lists),
         fields_(json_),
-        binary_at_(json_.size()),
+        binary_at_(whole_.size()),
         has_json_bytes_(json_bytes.has_value()) {}
 
   Result<InferRequest> read(ondemand::document& document);
@@ -77,10 +89,15 @@ class RequestReader {
   /// Adds those of a tensor, whose name is known now, to the request's.
   Status add_parameters(const std::string& place, const std::string& tensor,
                         const std::vector<Parameter>& parameters);
+  /// `data` begins with the bracket.
+  Result<Bytes> read_data(const InputHead& input, std::string_view data);
   Result<Bytes> take_binary(const InputHead& input, uint64_t size);
 
   std::shared_ptr<const std::string> body_;
-  std::string_view json_;
+  std::string_view whole_;  // the JSON of the body
+  std::string_view json_;   // the same without `lists_`
+  const std::vector<JsonOutline::List>& lists_;
+  size_t lists_read_ = 0;
   JsonFields fields_;
   size_t binary_at_;  // in the body
   bool has_json_bytes_;
@@ -173,8 +190,7 @@ Status RequestReader::add_input(const std::string& place, const InputFields& fie
   const InputHead& head = *checked;
   if (request_.inputs.contains(head.name))
     return user_error(fmt::format("two inputs are named `{}`", head.name));
-  auto data =
-      is_json ? read_json_data(head, json_, fields.data) : take_binary(head, *fields.binary_size);
+  auto data = is_json ? read_data(head, fields.data) : take_binary(head, *fields.binary_size);
   FLOW_TRY(data);
   InferTensor tensor;
   tensor.datatype = head.datatype;
@@ -183,6 +199,14 @@ Status RequestReader::add_input(const std::string& place, const InputFields& fie
   tensor.data = std::move(*data);
   request_.inputs.emplace(head.name, std::move(tensor));
   return add_parameters(place, head.name, fields.parameters);
+}
+
+Result<Bytes> RequestReader::read_data(const InputHead& input, std::string_view data) {
+  auto at = static_cast<size_t>(data.data() - json_.data());
+  auto list = std::ranges::find(lists_, at, &JsonOutline::List::at);
+  if (list == lists_.end()) return read_json_data(input, json_, data);
+  lists_read_++;
+  return read_json_data(input, whole_, list->list);
 }
 
 Result<Bytes> RequestReader::take_binary(const InputHead& input, uint64_t size) {
@@ -273,6 +297,7 @@ Result<InferRequest> RequestReader::read(ondemand::document& document) {
   const char* rest = nullptr;
   if (document.current_location().get(rest) == simdjson::SUCCESS)
     return json_fault(json_, rest, "the JSON is followed by other text");
+  if (lists_read_ != lists_.size()) return user_error("a list is not the data of an input");
   if (request_.inputs.empty()) return user_error("the body has no `inputs`");
   if (binary_at_ != body_->size())
     return user_error(
@@ -287,21 +312,16 @@ Result<InferRequest> RequestReader::read(ondemand::document& document) {
   return std::move(request_);
 }
 
-Result<InferRequest> parse(simdjson::ondemand::parser& parser,
-                           const std::shared_ptr<const std::string>& body,
-                           std::optional<uint64_t> json_bytes) {
-  std::string_view json = std::string_view(*body).substr(0, json_bytes.value_or(body->size()));
-  if (json.starts_with("\xef\xbb\xbf"))
-    return user_error(
-        "the body is not JSON: it begins with a byte order mark (the bytes EF BB BF); send it "
-        "without the mark");
+Result<InferRequest> parse(ondemand::parser& parser, const std::shared_ptr<const std::string>& body,
+                           std::optional<uint64_t> json_bytes, std::string_view json,
+                           const std::vector<JsonOutline::List>& lists) {
   ondemand::document document;
   bool is_begun = false;
   try {
     document = parser.iterate(
         simdjson::padded_string_view(json, json.size() + simdjson::SIMDJSON_PADDING));
     is_begun = true;
-    return RequestReader(body, json_bytes).read(document);
+    return RequestReader(body, json_bytes, json, lists).read(document);
   } catch (const simdjson::simdjson_error& error) {
     const char* at = nullptr;
     bool is_there = is_begun && document.current_location().get(at) == simdjson::SUCCESS;
@@ -310,10 +330,27 @@ Result<InferRequest> parse(simdjson::ondemand::parser& parser,
   }
 }
 
+Result<InferRequest> parse(ondemand::parser& parser, const std::shared_ptr<const std::string>& body,
+                           std::optional<uint64_t> json_bytes) {
+  constexpr size_t kOutlineMin = 1024;  // bytes; below, the whole is parsed in less time
+  std::string_view json = json_of(*body, json_bytes);
+  if (json.starts_with("\xef\xbb\xbf"))
+    return user_error(
+        "the body is not JSON: it begins with a byte order mark (the bytes EF BB BF); send it "
+        "without the mark");
+  JsonOutline outline;
+  if (json.size() >= kOutlineMin) outline = outline_json(json);
+  if (!outline.lists.empty()) {
+    outline.text.reserve(outline.text.size() + kBodyPadding);
+    auto request = parse(parser, body, json_bytes, outline.text, outline.lists);
+    if (request.ok()) return request;
+  }
+  return parse(parser, body, json_bytes, json, {});
+}
+
 }  // namespace
 
 Result<InferRequest> parse_infer_request(std::string body, std::optional<uint64_t> json_bytes) {
-  constexpr size_t kParserBytesMax = 4u << 20;  // a parser's memory is some times this
   size_t size = json_bytes.value_or(body.size());
   if (size > body.size())
     return user_error(
@@ -324,7 +361,8 @@ Result<InferRequest> parse_infer_request(std::string body, std::optional<uint64_
   shared->reserve(size + kBodyPadding);
   thread_local ondemand::parser parser;
   auto request = parse(parser, shared, json_bytes);
-  if (size > kParserBytesMax) parser = ondemand::parser();
+  constexpr size_t kParserBytesMax = 4u << 20;  // its memory is some times this
+  if (parser.capacity() > kParserBytesMax) parser = ondemand::parser();
   return request;
 }
 

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "engine/serve/json_text.hpp"
+#include "engine/serve/json/json_text.hpp"
 #include "engine/serve/oip.hpp"
 #include "engine/serve/oip_datatypes.hpp"
 #include "engine/value/byte_elements.hpp"

@@ -155,6 +155,9 @@ int main(int argc, char** argv) {
   figure_read("read_int64_tokens", request_of("INT64", count, ", ", [&] {
                 return fmt::format("{}", random() % 128'000);
               }));
+  figure_read("read_int64_long", request_of("INT64", count, ", ", [&] {
+                return fmt::format("{}", static_cast<int64_t>(random()));
+              }));
   figure_read("read_uint8",
               request_of("UINT8", count, ",", [&] { return fmt::format("{}", random() % 256); }));
 

@@ -110,6 +110,20 @@ class Usage(Place):
             self.assertEqual(self.figures(task), dict.fromkeys(FIELDS), task)
             self.assertEqual(task["user"], user)
 
+    def test_a_run_has_used_what_its_tasks_have(self):
+        self.write("program.py", PROGRAM)
+        self.write("pipeline.lua", SCRIPT)
+        self.good("run", ".", "--quiet", "--jobs", "2")
+        run = self.show()
+        figures = [self.figures(task) for task in run["tasks"]]
+        known = {field: [each[field] for each in figures if each[field] is not None] for field in FIELDS}
+        self.assertEqual(run["usage"].pop("cpu_tasks"), len(known["cpu_s"]))
+        self.assertEqual(set(run["usage"]), set(FIELDS))
+        self.assertEqual(run["usage"].pop("peak_memory"), max(known["peak_memory"]))
+        for field, total in run["usage"].items():
+            self.assertAlmostEqual(total, sum(known[field]), places=4, msg=field)
+        self.assertNotIn("usage", self.good("ls", "--json").lines()[0])
+
     def test_an_attempt_that_is_killed_has_what_is_known_of_it(self):
         self.write("pipeline.lua", HANGS)
         self.exits(1, self.flow("run", ".", "--quiet", "--jobs", "2", "--grace", "0s"))

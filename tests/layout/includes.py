@@ -27,6 +27,7 @@ ENGINE = [
     ("engine/runs", ["fmt/"]),
     ("engine/worker", ["fmt/"]),
     ("engine/serve/http", ["fmt/", "boost/asio/", "boost/asio.hpp", "boost/beast/", "openssl/", "zlib.h"]),
+    ("engine/serve/json", ["fmt/"]),
     ("engine/serve", ["fmt/", "openssl/", "simdjson.h"]),
     ("engine/serve/grpc", ["fmt/", "google/protobuf/", "grpc/support/", "grpcpp/"]),
     ("engine/cluster/session", ["fmt/"]),

@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "adder.hpp"
+#include "engine/base/size_units.hpp"
 #include "engine/base/temporary_folder.hpp"
 
 using namespace flow;
@@ -98,6 +99,13 @@ ServiceOptions logging(double fraction = 1) {
 }
 
 }  // namespace
+
+TEST_CASE("the time of a line is that of its millisecond, in any order") {
+  TimeText text;
+  constexpr int64_t kAt = 1'700'000'000'000;
+  for (int64_t at : {kAt, kAt + 7, kAt + 999, kAt + 1000, kAt + 60'050, kAt + 1000, int64_t{0}})
+    CHECK(text.of(at) == format_time(at));
+}
 
 TEST_CASE("the line of a request is JSON of printable ASCII, whatever its client has chosen") {
   using std::chrono::microseconds;

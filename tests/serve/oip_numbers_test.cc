@@ -107,7 +107,7 @@ void check_doubles(const std::vector<std::string>& texts, std::mt19937_64& rando
 
 }  // namespace
 
-TEST_CASE("many integers of each datatype are read as they are written") {
+TEST_CASE("many integers of each datatype are read as they are written", "[numbers]") {
   check_integers<uint8_t>("UINT8", 0, UINT8_MAX);
   check_integers<int32_t>("INT8", INT8_MIN, INT8_MAX);
   check_integers<int32_t>("INT16", INT16_MIN, INT16_MAX);
@@ -117,7 +117,7 @@ TEST_CASE("many integers of each datatype are read as they are written") {
   check_integers<int64_t>("INT64", INT64_MIN, INT64_MAX);
 }
 
-TEST_CASE("a fault among many integers is named with its place, wherever it is") {
+TEST_CASE("a fault among many integers is named with its place, wherever it is", "[numbers]") {
   for (size_t place = 0; place < 150; place++) {
     std::string flat = "[", nested = "[";
     for (size_t i = 0; i < 150; i++) {
@@ -136,7 +136,7 @@ TEST_CASE("a fault among many integers is named with its place, wherever it is")
   }
 }
 
-TEST_CASE("text that is no integer is none among many either") {
+TEST_CASE("text that is no integer is none among many either", "[numbers]") {
   const std::string before = "1,22,333,4444,55555,666666,7777777,88888888,", after = before + "9";
   for (const char* text : {"01",
                            "-",
@@ -167,13 +167,13 @@ TEST_CASE("text that is no integer is none among many either") {
   CHECK(refusal("INT32", 17, "[" + before + after + "]") == "accepted");
 }
 
-TEST_CASE("a flat array may go on with a nested one") {
+TEST_CASE("a flat array may go on with a nested one", "[numbers]") {
   CHECK(read_all<int32_t>("INT32", 6, "[1,2,[3,4],5,[[6]]]") ==
         std::vector<int32_t>{1, 2, 3, 4, 5, 6});
   CHECK(refusal("INT8", 4, "[1,[2,3],[4,500]]").starts_with("inputs[0].data[2][1] of `x` is 500"));
 }
 
-TEST_CASE("many doubles are read as the nearest, also next to the middle of two") {
+TEST_CASE("many doubles are read as the nearest, also next to the middle of two", "[numbers]") {
   std::mt19937_64 random(3);
   for (int round = 0; round < 300; round++) {
     std::vector<std::string> texts;
@@ -194,7 +194,7 @@ TEST_CASE("many doubles are read as the nearest, also next to the middle of two"
   }
 }
 
-TEST_CASE("a double that is exactly the middle of two is rounded to the even one") {
+TEST_CASE("a double that is exactly the middle of two is rounded to the even one", "[numbers]") {
   std::mt19937_64 random(4);
   std::vector<std::string> texts;
   for (int i = 0; i < 300; i++) {

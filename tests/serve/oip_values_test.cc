@@ -13,7 +13,7 @@
 
 using namespace flow;
 
-TEST_CASE("data may be flat or nested") {
+TEST_CASE("data may be flat or nested", "[numbers]") {
   auto flat =
       parsed_inputs(one_input(R"("name":"x","shape":[2,2],"datatype":"FP32","data":[1,2,3,4.5])"));
   auto nested = parsed_inputs(
@@ -23,7 +23,7 @@ TEST_CASE("data may be flat or nested") {
   CHECK(flat.at("x").shape == std::vector<int64_t>{2, 2});
 }
 
-TEST_CASE("every datatype is read up to its limits") {
+TEST_CASE("every datatype is read up to its limits", "[numbers]") {
   auto tensor = [](const std::string& type, const std::string& data) {
     return parsed_inputs(
                one_input(R"("name":"x","shape":[2],"datatype":")" + type + R"(","data":)" + data))
@@ -54,7 +54,8 @@ TEST_CASE("every datatype is read up to its limits") {
         std::vector<double>{0.1, 1.7976931348623157e308});
 }
 
-TEST_CASE("the tensor of a datatype that tensors lack is of the next one that holds its values") {
+TEST_CASE("the tensor of a datatype that tensors lack is of the next one that holds its values",
+          "[numbers]") {
   auto dtype = [](const std::string& type) {
     return parsed_inputs(
                one_input(R"("name":"x","shape":[1],"data":[1],"datatype":")" + type + "\""))
@@ -70,7 +71,7 @@ TEST_CASE("the tensor of a datatype that tensors lack is of the next one that ho
   CHECK(dtype("BF16") == DType::bf16);
 }
 
-TEST_CASE("each single-precision number is read as the nearest float") {
+TEST_CASE("each single-precision number is read as the nearest float", "[numbers]") {
   std::mt19937_64 random(1);
   auto check = [](const std::string& text) {
     float value = 0;
@@ -97,7 +98,7 @@ TEST_CASE("each single-precision number is read as the nearest float") {
     check(text);
 }
 
-TEST_CASE("each double-precision number is read as the nearest double") {
+TEST_CASE("each double-precision number is read as the nearest double", "[numbers]") {
   std::mt19937_64 random(2);
   for (int i = 0; i < 3'000; i++) {
     auto value = std::bit_cast<double>(random());
@@ -112,7 +113,7 @@ TEST_CASE("each double-precision number is read as the nearest double") {
   }
 }
 
-TEST_CASE("a number that is too small is zero") {
+TEST_CASE("a number that is too small is zero", "[numbers]") {
   auto value = [](const std::string& type, const std::string& number) {
     return parsed_inputs(one_input(R"("name":"x","shape":[1],"datatype":")" + type +
                                    R"(","data":[)" + number + "]"))
@@ -130,7 +131,7 @@ TEST_CASE("a number that is too small is zero") {
         std::vector<double>{1});
 }
 
-TEST_CASE("a scalar has one element and no dimension, an empty tensor none") {
+TEST_CASE("a scalar has one element and no dimension, an empty tensor none", "[numbers]") {
   Tensor scalar =
       parsed_inputs(one_input(R"("name":"x","shape":[],"datatype":"INT64","data":[7])")).at("x");
   CHECK(scalar.shape.empty());
@@ -145,7 +146,7 @@ TEST_CASE("a scalar has one element and no dimension, an empty tensor none") {
   CHECK(empty.data->empty());
 }
 
-TEST_CASE("an empty tensor has no larger shape than a tensor of a script may have") {
+TEST_CASE("an empty tensor has no larger shape than a tensor of a script may have", "[numbers]") {
   auto with = [](const std::string& datatype, const std::string& shape) {
     return body_refusal(
         one_input(R"("name":"x","data":[],"datatype":")" + datatype + R"(","shape":)" + shape));
@@ -160,7 +161,8 @@ TEST_CASE("an empty tensor has no larger shape than a tensor of a script may hav
   CHECK_THAT(with("FP32", "[0,67108864,67108864]"), Catch::Contains(".shape is larger"));
 }
 
-TEST_CASE("a value that its datatype cannot hold is an error of the client that names it") {
+TEST_CASE("a value that its datatype cannot hold is an error of the client that names it",
+          "[numbers]") {
   auto refused = [](const std::string& type, const std::string& data) {
     return body_refusal(
         one_input(R"("name":"x","shape":[1],"datatype":")" + type + R"(","data":)" + data));

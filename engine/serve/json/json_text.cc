@@ -1,5 +1,5 @@
 // Most strings have no escape: the parts between escapes are copied whole.
-#include "engine/serve/json_text.hpp"
+#include "engine/serve/json/json_text.hpp"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // The numbers of JSON that need more than one division.
-#include "engine/serve/json_number.hpp"
+#include "engine/serve/json/json_number.hpp"
 
 #include <algorithm>
 #include <array>
