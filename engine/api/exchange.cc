@@ -42,6 +42,32 @@ bool is_taken(const fs::path& path) {
   return fs::symlink_status(path, failed).type() != fs::file_type::not_found && !failed;
 }
 
+/// What would be lost if a file took its place, or that of a link to it; "" for a file, a folder or
+/// nothing.
+std::string special_kind(const fs::path& path) {
+  std::error_code failed;
+  switch (fs::status(path, failed).type()) {
+    case fs::file_type::fifo:
+      return "pipe";
+    case fs::file_type::socket:
+      return "socket";
+    case fs::file_type::block:
+    case fs::file_type::character:
+      return "device";
+    default:
+      return "";
+  }
+}
+
+void check_replaceable(const fs::path& path) {
+  std::string kind = special_kind(path);
+  if (kind.empty()) return;
+  throw Failed(
+      user_error(fmt::format("`{}` is a {}, which --force does not replace: name another path with "
+                             "-o",
+                             path.string(), kind)));
+}
+
 void write_user_file(const fs::path& path, std::string_view content) {
   ok_or_throw(write_file_atomic(path.string(), content, kUserFileMode));
 }
@@ -61,11 +87,13 @@ ImportedWorkflow import_workflow(const std::string& file, const ImportOptions& o
   PipelineFiles made = pipeline_of(*workflow, fs::path(file).filename().string(), options.scale);
   fs::path directory = options.directory;
   fs::path script = directory / "pipeline.lua", tasks = directory / "tasks.lua";
-  for (const fs::path& path : {script, tasks})
+  for (const fs::path& path : {script, tasks}) {
+    check_replaceable(path);
     if (!options.overwrites && is_taken(path))
       throw Failed(user_error(fmt::format(
           "`{}` exists already: name another folder with -o, or replace it with --force",
           path.string())));
+  }
   ok_or_throw(make_dirs(directory.string(), kUserFolderMode));
   ImportedWorkflow report;
   report.name = workflow->name;
@@ -117,6 +145,7 @@ std::string command_text(const TaskDef& definition, const Value& arguments) {
 }
 
 void check_free(const std::string& target, bool overwrites) {
+  check_replaceable(target);
   if (overwrites || !is_taken(target)) return;
   throw Failed(user_error(fmt::format(
       "`{}` exists already: name another path with -o, or replace it with --force", target)));

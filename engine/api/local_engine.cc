@@ -365,6 +365,7 @@ std::shared_ptr<detail::RunHandle> LocalEngine::watch(const RunId& id) {
   state->end_serving = [engine_loop, id] {
     (void)engine_loop->post_and_wait(core::ServeEnded{id});
   };
+  state->outlive_client = [engine_loop, id] { return engine_loop->outlive_client(id); };
   std::lock_guard lock(watched_mutex_);
   std::erase_if(watched_, [](const auto& watched) { return watched.expired(); });
   watched_.push_back(state);

@@ -11,8 +11,8 @@ ClientRunSession::ClientRunSession(std::shared_ptr<detail::RunHandle> run, bool 
                                    bool is_detached, std::shared_ptr<void> run_count)
     : run_(std::move(run)),
       acks_(acks),
-      is_detached_(is_detached),
       run_count_(std::move(run_count)),
+      is_detached_(is_detached),
       thread_(engine_thread([this] { send_events(); })) {}
 
 ClientRunSession::~ClientRunSession() { thread_.join(); }
@@ -111,35 +111,44 @@ bool ClientRunSession::serve(const std::shared_ptr<EngineConnection>& connection
   return !connection_;
 }
 
-// The death of a client interrupts its run, if this has not ended and is not detached. When a head
-// ends, its workers continue what they run, and the client finds the next head.
+// The death of a client interrupts its run, if this has not ended, is not detached and does not only
+// serve. When a head ends, its workers continue what they run, and the client finds the next head.
 void ClientRunSession::on_disconnected(Lock& lock, int64_t reconnect_window_ms) {
   changed_.wait_for(lock, std::chrono::milliseconds(reconnect_window_ms),
                     [this] { return connection_ || is_over_ || quits_; });
   if (connection_ || is_over_) return;
   is_abandoned_ = true;
   changed_.notify_all();
-  bool quits = quits_;
-  if (!quits && is_detached_) return;
+  if (!quits_ && is_detached_) return;
+  if (!quits_) {
+    is_deciding_ = true;
+    lock.unlock();
+    bool goes_on = run_->outlive_client();
+    lock.lock();
+    is_detached_ = goes_on;
+    is_deciding_ = false;
+    changed_.notify_all();
+    if (!goes_on || !quits_) return;
+  }
   lock.unlock();
-  if (quits)
-    leave_to_next_writer();
-  else
-    run_->interrupt(false);
+  leave_to_next_writer();
   lock.lock();
 }
 
-// The next writer goes on with a detached run.
+// The next writer goes on with a detached run, and the client of one that only serves resumes it.
 void ClientRunSession::leave_to_next_writer() {
-  if (leads_ || is_detached_)
-    run_->on_end();
-  else
-    run_->interrupt(false);
+  if (leads_ || is_detached_ || run_->outlive_client()) run_->on_end();
 }
 
 bool ClientRunSession::is_abandoned() const {
   std::lock_guard lock(mutex_);
   return is_abandoned_;
+}
+
+bool ClientRunSession::is_detached() {
+  Lock lock(mutex_);
+  changed_.wait(lock, [this] { return !is_deciding_; });
+  return is_detached_;
 }
 
 bool ClientRunSession::is_over() const {

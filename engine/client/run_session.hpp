@@ -1,8 +1,8 @@
 // A run that the writer executes for a client: the server's end of the stream of its events.
 //
 // If the client's connection breaks, the client has a while to connect again: it then gets the
-// replies that it has not acknowledged. If it does not connect again, its run is interrupted, or,
-// if it was submitted as detached, continues to its end without a client.
+// replies that it has not acknowledged. If it does not connect again, its run is interrupted, or, if
+// it was submitted as detached or only serves, continues to its end without a client.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -37,10 +37,12 @@ class ClientRunSession {
   /// until it is gone; a client hangs up when it has read the end of the run. True if no client
   /// waits for the run any more; false if another connection has replaced this one.
   bool serve(const std::shared_ptr<EngineConnection>& connection, uint64_t acked);
-  /// Whether the client did not connect again in time: its run is being interrupted, unless it is
-  /// detached.
+  /// Whether the client did not connect again in time: its run is being interrupted, unless
+  /// is_detached().
   bool is_abandoned() const;
-  bool is_detached() const { return is_detached_; }
+  /// Whether the run continues without its client: as it was submitted, or because it only served
+  /// when the client died. Waits while that is being decided.
+  bool is_detached();
   /// Whether the run has ended and the client has the end, or will not get it.
   bool is_over() const;
   void wait_over();
@@ -58,7 +60,7 @@ class ClientRunSession {
   void leave_to_next_writer();
 
   const std::shared_ptr<detail::RunHandle> run_;
-  const bool acks_, is_detached_;
+  const bool acks_;
   std::shared_ptr<void> run_count_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
@@ -66,6 +68,7 @@ class ClientRunSession {
   // Replies that the client may not have received, at most kUnackedMax.
   std::deque<ServerReply> unacked_;
   uint64_t first_ = 0, sent_ = 0;  // numbers of replies: the first of unacked_, the next to be sent
+  bool is_detached_, is_deciding_ = false;
   bool is_abandoned_ = false, is_over_ = false, quits_ = false, leads_ = false;
   std::thread thread_;
 };

@@ -239,7 +239,7 @@ enum class RolloverPhase : uint8_t {
 struct Rollover {
   RunId previous;
   RolloverPhase phase = RolloverPhase::none;
-  uint32_t step = 0;      // index in CanarySpec::percents
+  uint32_t step = 0;      // index in CanarySpec::percents; see has_step_to_continue()
   uint32_t serial = 0;    // of its newest timer
   Time began = 0;         // of the step
   std::string reason;     // why it reverts

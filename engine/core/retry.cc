@@ -29,6 +29,7 @@ void Transition::on(const RetryRequested& event) {
   Run& r = run(event.run);
   touch(r);
   detach(state_, r);
+  if (event.has_unit && has_step_to_continue(r)) r.rollover.step = 0;  // what it serves may change
   drop_gates(r);
   if (event.has_unit) {
     rerun(r, event.unit);
@@ -176,9 +177,9 @@ void Transition::reset_unit(Run& run, UnitId unit, Phase phase, bool keep_waits)
   u = std::move(fresh);
 }
 
-// If a rollover was under way, it begins again.
+// If a rollover was under way, it begins again, or continues after the steps that its gate passed.
 void Transition::drop_gates(Run& run) {
-  if (run.rollover.phase == RolloverPhase::done) return;
+  if (run.rollover.phase == RolloverPhase::done || has_step_to_continue(run)) return;
   for (const DynamicCalls& calls : run.dynamics) {
     UnitId unit = calls.first_unit;
     if (is_gate(run, unit) && is_final(run.units[unit].status)) drop(run, unit);

@@ -42,6 +42,16 @@ void forget(Rollover& rollover) {
   rollover.serial = serial;
 }
 
+/// As forget(), but for the step that it had reached and the version before, where it continues.
+void forget_all_but_step(Rollover& rollover) {
+  RunId previous = std::move(rollover.previous);
+  uint32_t step = rollover.step;
+  forget(rollover);
+  if (step == 0) return;
+  rollover.previous = std::move(previous);
+  rollover.step = step;
+}
+
 bool holds_back(const Run& run) {
   return std::ranges::any_of(run.services,
                              [&](UnitId service) { return is_held_back(run, service); });
@@ -93,6 +103,13 @@ uint32_t step_percent(const CanarySpec& canary, uint32_t step) {
   return step < canary.percents.size() ? canary.percents[step] : 100;
 }
 
+bool has_step_to_continue(const Run& run) {
+  const Rollover& rollover = run.rollover;
+  bool is_at_rest =
+      rollover.phase == RolloverPhase::none || rollover.phase == RolloverPhase::waiting;
+  return is_at_rest && rollover.step > 0 && !is_final(run.status);
+}
+
 bool is_held_back(const Run& run, UnitId unit) {
   return run.rollover.phase == RolloverPhase::waiting && !run.stopping &&
          run.units[unit].phase == Phase::parked && is_service(run, unit) && !is_spare(run, unit);
@@ -123,6 +140,7 @@ const char* phase_name(RolloverPhase phase) {
 void Transition::on(const TrafficShifted& event) {
   Run& r = run(event.run);
   touch(r);
+  r.rollover.step = event.step;  // in older journals a canary that was interrupted began again
   if (r.rollover.phase == RolloverPhase::reverting) return stop_services(r);
   if (!previous_is_at_work(r)) return finish_rollover(r);
   bool has_failed = !event.error.empty() && !has_mutant(Mutant::shift_error_is_ignored);
@@ -267,6 +285,7 @@ bool Transition::takes_over(Run& run) {
   if (is_under_way(run.rollover.phase) || holds_back(run)) return false;
   Run* owner = owner_beside(run);
   if (!has_rivals(run)) {  // the fronts may remember versions that have ended, and may be resumed
+    if (has_step_to_continue(run)) forget(run.rollover);
     run.rollover.phase = RolloverPhase::done;
     emit(ShiftTraffic{run.id, "", 0, 100});
     return true;
@@ -278,8 +297,10 @@ bool Transition::takes_over(Run& run) {
     run.rollover.phase = RolloverPhase::waiting;
     return false;
   }
+  bool continues = owner_works && has_step_to_continue(run) && run.rollover.previous == owner->id;
+  uint32_t first = continues ? run.rollover.step : 0;
   run.rollover.previous = owner != nullptr ? owner->id : RunId();
-  shift(run, owner_works ? 0 : step_count(canary_of(run)) - 1);
+  shift(run, owner_works ? first : step_count(canary_of(run)) - 1);
   return false;
 }
 
@@ -334,9 +355,9 @@ void Transition::release_held_back(Run& run) {
   run.rollover.phase = RolloverPhase::none;
 }
 
-// An engine starts: attempts of this machine are gone. What was under way begins again when both
-// versions are resumed; until then the fronts give all traffic to the version before. They may not
-// have been told how an earlier rollover ended.
+// An engine starts: attempts of this machine are gone. What was under way continues at its step when
+// both versions are resumed; until then the fronts give all traffic to the version before. They may
+// not have been told how an earlier rollover ended.
 void Transition::interrupt_rollover(Run& run) {
   if (run.name.empty()) return;
   if (run.rollover.phase == RolloverPhase::done) {
@@ -345,7 +366,7 @@ void Transition::interrupt_rollover(Run& run) {
     run.ending = true;
   } else {
     leave_gate(run);
-    forget(run.rollover);
+    forget_all_but_step(run.rollover);
   }
 }
 
@@ -353,7 +374,7 @@ void Transition::interrupt_rollover(Run& run) {
 void Transition::resume_rollover(Run& run) {
   bool keeps = run.rollover.phase == RolloverPhase::done && !is_final(run.status) &&
                owner_beside(run) == nullptr;
-  if (!keeps) forget(run.rollover);
+  if (!keeps && !has_step_to_continue(run)) forget(run.rollover);
 }
 
 // A version that has no room beside the one that serves would wait forever.

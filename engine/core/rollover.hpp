@@ -17,6 +17,11 @@ inline bool is_under_way(RolloverPhase phase) {
   return (phase >= RolloverPhase::shifting && phase <= RolloverPhase::reverting) ||
          phase == RolloverPhase::gated;
 }
+/// Whether nothing but services is left of the run: StopRequested then ends it for good.
+bool only_serves(const State& state, const Run& run);
+/// Whether an engine ended in a later step than the first of the run's rollover: when both versions
+/// are at work again, it continues at that step.
+bool has_step_to_continue(const Run& run);
 /// Whether a run whose name is served beside it waits with the start of its services until the
 /// version before has ended (`rollover = "replace"`).
 bool is_held_back(const Run& run, UnitId unit);

@@ -17,6 +17,15 @@ bool runs_on_other_worker(const Unit& running) {
 
 }  // namespace
 
+// Services that wait for the traffic of their name, or have a part of it, are stopped too.
+bool only_serves(const State& state, const Run& run) {
+  bool is_left_alone =
+      run.has_result && run.open_units() == run.open_services + run.open_replica_sets;
+  bool is_served =
+      state.restarts_services && (is_left_alone || is_under_way(run.rollover.phase));
+  return run.status == RunStatus::serving || is_served;
+}
+
 void Transition::on(const RunSubmitted& event) {
   Run& r = state_.runs[event.run];
   r.id = event.run;
@@ -138,10 +147,7 @@ void Transition::on(const CancelRequested& event) {
 void Transition::on(const StopRequested& event) {
   Run& r = run(event.run);
   touch(r);
-  // Services that wait for the traffic of their name, or have a part of it, are stopped too.
-  bool is_left_alone = r.has_result && r.open_units() == r.open_services + r.open_replica_sets;
-  bool is_served = state_.restarts_services && (is_left_alone || is_under_way(r.rollover.phase));
-  if (r.status == RunStatus::serving || is_served) return stop_services(r);
+  if (only_serves(state_, r)) return stop_services(r);
   r.stopping = r.stop_requested = true;
   for (UnitId unit = 0; unit < r.units.size(); unit++) {
     switch (r.units[unit].phase) {

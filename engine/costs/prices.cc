@@ -7,6 +7,7 @@
 
 #include "engine/costs/units.hpp"
 #include "engine/plan/gpu_pattern.hpp"
+#include "flow/flow.hpp"
 
 namespace flow {
 

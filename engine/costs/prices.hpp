@@ -8,9 +8,10 @@
 
 #include "engine/costs/consumption.hpp"
 #include "engine/costs/money.hpp"
-#include "flow/flow.hpp"
 
 namespace flow {
+
+struct ConfigValue;
 
 constexpr int64_t kNoPrice = -1;
 

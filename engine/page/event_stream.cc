@@ -87,7 +87,7 @@ void EventStreams::send_rows(Stream& stream, const Rows& rows, bool has_writer) 
     if (++count <= kRowsMax) changed += (changed.empty() ? "" : ",") + row.json;
   }
   for (const auto& [id, hash] : stream.rows)
-    if (!rows.contains(id)) removed += (removed.empty() ? "" : ",") + page_text(id);
+    if (!rows.contains(id)) removed += (removed.empty() ? "" : ",") + text_to_json(id);
   bool is_same = count == 0 && removed.empty() && stream.had_writer == has_writer;
   if (is_same && !stream.is_new) return;
   if (stream.is_new || count > kRowsMax) {

@@ -50,7 +50,7 @@ std::string gpu_readings_json(std::string_view table) {
     if (count + 1 != kFields || !fields[0].starts_with("GPU-")) continue;
     list += fmt::format(
         R"({}{}:{{"utilisation":{},"memory_used":{},"memory":{},"temperature":{},"power":{}}})",
-        list.empty() ? "" : ",", page_text(fields[0]), number_or_null(fields[1], 1),
+        list.empty() ? "" : ",", text_to_json(fields[0]), number_or_null(fields[1], 1),
         number_or_null(fields[2], kMiB), number_or_null(fields[3], kMiB),
         number_or_null(fields[4], 1), number_or_null(fields[5], 1));
   }

@@ -114,7 +114,7 @@ HttpResponse answer_of_writer(const std::string& state_dir, const PageAction& ac
   if (!reply.ok()) return error_response(503, reply.error().message);
   if (reply->has_error()) return error_response(409, reply->error().message());
   const std::string& run = reply->has_run_started() ? reply->run_started().run() : action.run;
-  return {200, fmt::format(R"({{"run":{}}})", page_text(run))};
+  return {200, fmt::format(R"({{"run":{}}})", text_to_json(run))};
 }
 
 }  // namespace flow

@@ -23,12 +23,12 @@ bool matches(const RunInfo& run, const RunFilter& filter) {
 }
 
 std::string text_or_null_json(const std::string& text) {
-  return text.empty() ? "null" : page_text(text);
+  return text.empty() ? "null" : text_to_json(text);
 }
 
 std::string page_list(const std::vector<std::string>& texts) {
   std::string list;
-  for (const std::string& text : texts) list += (list.empty() ? "" : ",") + page_text(text);
+  for (const std::string& text : texts) list += (list.empty() ? "" : ",") + text_to_json(text);
   return "[" + list + "]";
 }
 
@@ -61,10 +61,6 @@ bool page_contains(std::string_view text, std::string_view wanted) {
   return wanted.empty() || found != text.end();
 }
 
-std::string page_text(std::string_view text) {
-  return to_json(Value(is_utf8(text) ? std::string(text) : to_utf8(text)));
-}
-
 std::string page_run_row(RunInfo run) {
   run.tasks.clear();
   run.result = {};
@@ -93,8 +89,8 @@ std::string page_graph(const PlanInfo& plan) {
   std::string list;
   for (const PlanNode& node : plan.nodes)
     list += fmt::format(R"({}{{"name":{},"task":{},"kind":{},"needs":{},"after":{}}})",
-                        list.empty() ? "" : ",", page_text(node.name), page_text(node.task),
-                        page_text(node.kind), page_list(node.needs), page_list(node.after));
+                        list.empty() ? "" : ",", text_to_json(node.name), text_to_json(node.task),
+                        text_to_json(node.kind), page_list(node.needs), page_list(node.after));
   return fmt::format(R"({{"nodes":[{}]}})", list);
 }
 
@@ -106,15 +102,15 @@ std::string page_task(const RunInfo& run, const TaskInfo& task, const std::strin
   size_t begin = json.find(kTasks) + kTasks.size();
   std::string row = json.substr(begin, json.size() - begin - 2);  // without `]}`
   return fmt::format(R"({{"run":{},"status":{},"task":{},"fraction":{},"why":{}}})",
-                     page_text(run.id), page_text(run.status), row,
-                     task.fraction < 0 ? "null" : number_json(task.fraction), page_text(why));
+                     text_to_json(run.id), text_to_json(run.status), row,
+                     task.fraction < 0 ? "null" : number_json(task.fraction), text_to_json(why));
 }
 
 std::string page_log_line(const LogLine& line) {
   return fmt::format(
       R"({{"task":{},"tag":{},"attempt":{},"rank":{},"stream":"{}","at":{},"text":{}}})",
-      page_text(line.task), text_or_null_json(line.tag), line.attempt, line.rank, stream_of(line),
-      page_text(format_time(line.at_ms)), page_text(line.text));
+      text_to_json(line.task), text_or_null_json(line.tag), line.attempt, line.rank,
+      stream_of(line), text_to_json(format_time(line.at_ms)), text_to_json(line.text));
 }
 
 std::string page_logs(const LogTail& tail) {
@@ -129,11 +125,11 @@ std::string page_parts(const std::vector<ResultPart>& parts) {
   std::string list;
   for (const ResultPart& part : parts) {
     list += fmt::format(R"({}{{"path":{},"bytes":{},"digest":"{}",)", list.empty() ? "" : ",",
-                        page_text(part.path), part.bytes, part.digest.hex());
+                        text_to_json(part.path), part.bytes, part.digest.hex());
     auto number = [&](double value) { return part.has_statistics ? number_json(value) : "null"; };
     if (part.dtype.empty()) {
-      list += fmt::format(R"("name":{},"media":{},"text":{}}})", page_text(part.name),
-                          text_or_null_json(part.media), page_text(part.text));
+      list += fmt::format(R"("name":{},"media":{},"text":{}}})", text_to_json(part.name),
+                          text_or_null_json(part.media), text_to_json(part.text));
     } else {
       std::string shape;
       for (int64_t dimension : part.shape)
@@ -151,8 +147,8 @@ std::string page_metrics(const std::vector<MetricSeries>& series, size_t limit) 
   for (const MetricSeries& each : series)
     list += fmt::format(
         R"({}{{"task":{},"tag":{},"metric":{},"total":{},"min":{},"max":{},"best":{},"points":{}}})",
-        list.empty() ? "" : ",", page_text(each.task), text_or_null_json(each.tag),
-        page_text(each.metric), each.points.size(), number_json(each.min), number_json(each.max),
+        list.empty() ? "" : ",", text_to_json(each.task), text_or_null_json(each.tag),
+        text_to_json(each.metric), each.points.size(), number_json(each.min), number_json(each.max),
         number_json(each.best), points_json(each.points, limit));
   return fmt::format(R"({{"series":[{}]}})", list);
 }

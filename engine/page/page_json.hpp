@@ -7,12 +7,10 @@
 
 #include "engine/page/result_parts.hpp"
 #include "engine/query/run_logs.hpp"
+#include "engine/value/json.hpp"
 #include "flow/flow.hpp"
 
 namespace flow {
-
-/// Text from tasks, which may be any bytes, as a JSON string.
-std::string page_text(std::string_view text);
 
 /// A run without its tasks and its result: `flow ls --json` with `result` null.
 std::string page_run_row(RunInfo run);

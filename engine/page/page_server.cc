@@ -77,7 +77,7 @@ HttpResponse values_response(const std::string& state_dir, const std::string& ru
   if (!values.ok()) return refusal(values.error());
   auto parts = result_parts(state_dir, run, task);
   if (!parts.ok()) return refusal(parts.error());
-  auto text = [](const std::string& json) { return json.empty() ? "null" : page_text(json); };
+  auto text = [](const std::string& json) { return json.empty() ? "null" : text_to_json(json); };
   return json_response(fmt::format(R"({{"arguments":{},"result":{},"parts":{}}})",
                                    text(values->arguments), text(values->result),
                                    page_parts(*parts)));
@@ -209,8 +209,8 @@ HttpResponse PageServer::logs(const std::string& run, const PageQuery& query) co
 
 std::string PageServer::session_json() const {
   return fmt::format(R"({{"state":{},"version":{},"writer":{},"who":{},"token":{}}})",
-                     page_text(state_dir_), page_text(version()), state_is_locked(state_dir_),
-                     page_text(actions_.who()), page_text(access_->tokens().action));
+                     text_to_json(state_dir_), text_to_json(version()), state_is_locked(state_dir_),
+                     text_to_json(actions_.who()), text_to_json(access_->tokens().action));
 }
 
 void PageServer::act(const Reader& reader, const PageRoute& route, const PageQuery& query,

@@ -29,7 +29,7 @@ Result<std::string> page_cluster(const std::string& state_dir) {
     has_gpus |= !node.gpus.empty();
   }
   return fmt::format(R"({{"address":{},"nodes":[{}],"readings":{}}})",
-                     workers.address().empty() ? "null" : page_text(workers.address()), list,
+                     workers.address().empty() ? "null" : text_to_json(workers.address()), list,
                      has_gpus ? gpu_readings() : "{}");
 }
 
@@ -56,10 +56,10 @@ std::string page_waiting(const Reader& reader, size_t limit) {
       if (task.waits_for.empty() || total++ >= limit) continue;
       list +=
           fmt::format(R"({}{{"run":{},"name":{},"task":{},"tag":{},"status":{},"waits_for":{}}})",
-                      list.empty() ? "" : ",", page_text(run.id),
-                      page_text(run.name.empty() ? run.pipeline : run.name), page_text(task.name),
-                      task.tag.empty() ? "null" : page_text(task.tag), page_text(task.status),
-                      page_text(task.waits_for));
+                      list.empty() ? "" : ",", text_to_json(run.id),
+                      text_to_json(run.name.empty() ? run.pipeline : run.name),
+                      text_to_json(task.name), task.tag.empty() ? "null" : text_to_json(task.tag),
+                      text_to_json(task.status), text_to_json(task.waits_for));
     }
   }
   return fmt::format(R"({{"total":{},"tasks":[{}]}})", total, list);

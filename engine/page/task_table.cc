@@ -42,19 +42,19 @@ uint64_t hash_of(const TaskInfo& task) {
   return hash.get();
 }
 
-std::string or_null(const std::string& text) { return text.empty() ? "null" : page_text(text); }
+std::string or_null(const std::string& text) { return text.empty() ? "null" : text_to_json(text); }
 
 std::string failures_json(const std::vector<FailedAttempt>& failures) {
   std::string list;
   for (const FailedAttempt& failure : failures)
     list += fmt::format("{}[{},{},{}]", list.empty() ? "" : ",", failure.attempt,
-                        page_text(failure.cause), page_text(failure.worker));
+                        text_to_json(failure.cause), text_to_json(failure.worker));
   return list.empty() ? "null" : "[" + list + "]";
 }
 
 std::string row_json(const TaskInfo& task) {
   return fmt::format(
-      "{},{},\"{}\",{},{},{},{},{},{},{},{},{}", page_text(task.name), or_null(task.tag),
+      "{},{},\"{}\",{},{},{},{},{},{},{},{},{}", text_to_json(task.name), or_null(task.tag),
       task.status, task.attempts, (task.cached ? 1 : 0) | (task.ignored ? 2 : 0), task.started_ms,
       task.finished_ms, or_null(task.worker),
       task.usage.queue_s < 0 ? "null" : fmt::format("{:.3f}", task.usage.queue_s),

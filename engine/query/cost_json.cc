@@ -3,16 +3,12 @@
 
 #include <cmath>
 
-#include "engine/value/utf8.hpp"
+#include "engine/value/json.hpp"
 #include "flow/cost.hpp"
 
 namespace flow {
 
 namespace {
-
-std::string json_string(const std::string& text) {
-  return to_json(Value(is_utf8(text) ? text : to_utf8(text)));
-}
 
 /// To the billionth, which is as exact as amounts are.
 std::string exact_number_text(double value) {
@@ -33,7 +29,7 @@ std::string json_of(const CostFigures& figures) {
 
 /// What is not measured is null.
 std::string json_of(const CostRow& row) {
-  std::string name = row.name.empty() ? "null" : json_string(row.name);
+  std::string name = row.name.empty() ? "null" : text_to_json(row.name);
   std::string cpus = fmt::format(
       R"({{"asked":{},"held":{},"used":{},"unmeasured_attempts":{},"amount":{}}})",
       exact_number_text(row.cpu_hours_asked), exact_number_text(row.all.cpu_hours),
@@ -56,10 +52,10 @@ std::string json_of(const CostRow& row) {
 
 std::string CostReport::json() const {
   std::string ids, lines;
-  for (const std::string& id : runs) ids += (ids.empty() ? "" : ",") + json_string(id);
+  for (const std::string& id : runs) ids += (ids.empty() ? "" : ",") + text_to_json(id);
   for (const CostRow& row : rows) lines += (lines.empty() ? "" : ",") + json_of(row);
   return fmt::format(R"({{"runs":[{}],"by":{},"currency":{},"rows":[{}],"total":{}}})", ids,
-                     json_string(by), currency.empty() ? "null" : json_string(currency), lines,
+                     text_to_json(by), currency.empty() ? "null" : text_to_json(currency), lines,
                      json_of(total));
 }
 
@@ -68,10 +64,10 @@ std::string AdviceReport::json() const {
   for (const Advice& each : advice)
     lines += fmt::format(
         R"({}{{"kind":{},"task":{},"change":{},"evidence":{},"gain":{},"attempts":{},"value":{}}})",
-        lines.empty() ? "" : ",", json_string(each.kind), json_string(each.task),
-        json_string(each.change), json_string(each.evidence), json_string(each.gain), each.attempts,
-        each.value > 0 ? exact_number_text(each.value) : "null");
-  return fmt::format(R"({{"run":{},"runs":{},"attempts":{},"advice":[{}]}})", json_string(run),
+        lines.empty() ? "" : ",", text_to_json(each.kind), text_to_json(each.task),
+        text_to_json(each.change), text_to_json(each.evidence), text_to_json(each.gain),
+        each.attempts, each.value > 0 ? exact_number_text(each.value) : "null");
+  return fmt::format(R"({{"run":{},"runs":{},"attempts":{},"advice":[{}]}})", text_to_json(run),
                      runs, attempts, lines);
 }
 

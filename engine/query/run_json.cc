@@ -5,22 +5,18 @@
 #include <cmath>
 
 #include "engine/base/size_units.hpp"
-#include "engine/value/utf8.hpp"
+#include "engine/value/json.hpp"
 #include "flow/flow.hpp"
 
 namespace flow {
 
 namespace {
 
-/// Names, errors and addresses are text for people, also where a task made them of other bytes:
-/// readers get a string in any case, never the `{"$bytes":…}` of values.
-std::string quoted(const std::string& text) {
-  return to_json(Value(is_utf8(text) ? text : to_utf8(text)));
+std::string time_or_null(int64_t ms) { return ms == 0 ? "null" : text_to_json(format_time(ms)); }
+
+std::string text_or_null(const std::string& text) {
+  return text.empty() ? "null" : text_to_json(text);
 }
-
-std::string time_or_null(int64_t ms) { return ms == 0 ? "null" : quoted(format_time(ms)); }
-
-std::string text_or_null(const std::string& text) { return text.empty() ? "null" : quoted(text); }
 
 std::string json_of(const Counts& c) {
   return fmt::format(
@@ -87,34 +83,35 @@ std::string json_of(const TaskInfo& task) {
   }
   std::string json = fmt::format(
       R"({{"name":{},"tag":{},"key":{},"status":{},"attempts":{},"cached":{},"ignored":{},"ranks":{},"started":{},"finished":{},"duration_s":{},"worker":{},"error":{},{},"user":{})",
-      quoted(task.name), text_or_null(task.tag), text_or_null(task.key), quoted(task.status),
-      task.attempts, task.cached, task.ignored, task.ranks, time_or_null(task.started_ms),
-      time_or_null(task.finished_ms), duration, text_or_null(task.worker), text_or_null(task.error),
-      fields_of(task.usage), text_or_null(task.user));
+      text_to_json(task.name), text_or_null(task.tag), text_or_null(task.key),
+      text_to_json(task.status), task.attempts, task.cached, task.ignored, task.ranks,
+      time_or_null(task.started_ms), time_or_null(task.finished_ms), duration,
+      text_or_null(task.worker), text_or_null(task.error), fields_of(task.usage),
+      text_or_null(task.user));
   for (size_t i = 0; i < task.gpus.size(); i++)
-    json += (i == 0 ? ",\"gpus\":[" : ",") + quoted(task.gpus[i]);
+    json += (i == 0 ? ",\"gpus\":[" : ",") + text_to_json(task.gpus[i]);
   if (!task.gpus.empty()) json += "]";
   if (task.grew_from > 0) json += fmt::format(",\"grew_from\":{}", task.grew_from);
-  if (!task.url.empty()) json += ",\"url\":" + quoted(task.url);
+  if (!task.url.empty()) json += ",\"url\":" + text_to_json(task.url);
   if (task.restarts > 0) json += fmt::format(",\"restarts\":{}", task.restarts);
   for (size_t i = 0; i < task.failed.size(); i++)
     json += fmt::format(R"({}{{"attempt":{},"worker":{},"cause":{}}})",
                         i == 0 ? ",\"failed_attempts\":[" : ",", task.failed[i].attempt,
-                        quoted(task.failed[i].worker), quoted(task.failed[i].cause));
+                        text_to_json(task.failed[i].worker), text_to_json(task.failed[i].cause));
   if (!task.failed.empty()) json += "]";
-  if (!task.waits_for.empty()) json += ",\"waits_for\":" + quoted(task.waits_for);
+  if (!task.waits_for.empty()) json += ",\"waits_for\":" + text_to_json(task.waits_for);
   return json + "}";
 }
 
 std::string listed_json(const std::vector<std::string>& texts) {
   std::string listed;
-  for (const std::string& text : texts) listed += (listed.empty() ? "" : ",") + quoted(text);
+  for (const std::string& text : texts) listed += (listed.empty() ? "" : ",") + text_to_json(text);
   return listed;
 }
 
 std::string json_of(const ReplicaInfo& replica) {
   return fmt::format(R"({{"name":{},"status":{},"pid":{},"worker":{},"gpus":[{}]}})",
-                     quoted(replica.name), quoted(replica.status),
+                     text_to_json(replica.name), text_to_json(replica.status),
                      replica.pid == 0 ? "null" : std::to_string(replica.pid),
                      text_or_null(replica.worker), listed_json(replica.gpus));
 }
@@ -133,13 +130,13 @@ std::string fields_of(const ServiceInfo& service) {
     replicas += (replicas.empty() ? "" : ",") + json_of(replica);
   return fmt::format(
       R"("service":{},"version":{},"url":{},"access_log":{},"scaling":{},"replicas":[{}])",
-      quoted(service.service), quoted(service.version), text_or_null(service.url),
+      text_to_json(service.service), text_to_json(service.version), text_or_null(service.url),
       text_or_null(service.access_log), scaling_json(service), replicas);
 }
 
 /// "" for nothing.
 std::string not_resumed_json(const std::string& why) {
-  return why.empty() ? "" : ",\"not_resumed\":" + quoted(why);
+  return why.empty() ? "" : ",\"not_resumed\":" + text_to_json(why);
 }
 
 std::string milliseconds(int64_t us) { return fmt::format("{}", static_cast<double>(us) / 1000); }
@@ -147,7 +144,7 @@ std::string milliseconds(int64_t us) { return fmt::format("{}", static_cast<doub
 std::string json_of(const RolloverInfo& rollover) {
   return fmt::format(
       R"({{"phase":{},"previous":{},"step":{},"steps":{},"percent":{},"reason":{}}})",
-      quoted(rollover.phase), text_or_null(rollover.previous), rollover.step, rollover.steps,
+      text_to_json(rollover.phase), text_or_null(rollover.previous), rollover.step, rollover.steps,
       rollover.percent, text_or_null(rollover.reason));
 }
 
@@ -155,8 +152,8 @@ std::string json_of(const RolloverInfo& rollover) {
 std::string budget_json(const std::optional<BudgetInfo>& budget) {
   if (!budget) return "";
   return fmt::format(R"(,"budget":{{"currency":{},"limit":{},"used":{},"is_spent":{}}})",
-                     quoted(budget->currency), budget->limit, std::round(budget->used * 1e9) / 1e9,
-                     budget->is_spent);
+                     text_to_json(budget->currency), budget->limit,
+                     std::round(budget->used * 1e9) / 1e9, budget->is_spent);
 }
 
 }  // namespace
@@ -171,21 +168,21 @@ std::string ServiceInfo::json() const {
         traffic->errors, traffic->refused, traffic->requests_per_second,
         milliseconds(traffic->p50_us), milliseconds(traffic->p99_us),
         milliseconds(traffic->queue_us), traffic->queued, traffic->running);
-  return fmt::format(R"({{"name":{},"status":{},{},{}{}}})", text_or_null(name), quoted(status),
-                     load, fields_of(*this), not_resumed_json(not_resumed));
+  return fmt::format(R"({{"name":{},"status":{},{},{}{}}})", text_or_null(name),
+                     text_to_json(status), load, fields_of(*this), not_resumed_json(not_resumed));
 }
 
 std::string RunInfo::json() const {
   bool has_result = !result.is_nil();
   bool has_params = params.kind() == Value::Kind::table && !params.as_table().fields.empty();
-  std::string served = url.empty() ? "" : ",\"url\":" + quoted(url);
+  std::string served = url.empty() ? "" : ",\"url\":" + text_to_json(url);
   for (size_t i = 0; i < services.size(); i++)
     served += (i == 0 ? ",\"services\":[{" : ",{") + fields_of(services[i]) + "}";
   if (!services.empty()) served += "]";
   std::string json = fmt::format(
       R"({{"run":{},"name":{},"pipeline":{},"status":{},"started":{},"finished":{},"params":{},"result":{}{}{}{},"counts":{}{},"tasks":[)",
-      quoted(id), text_or_null(name), quoted(pipeline), quoted(status), time_or_null(started_ms),
-      time_or_null(finished_ms), has_params ? to_json(params) : "{}",
+      text_to_json(id), text_or_null(name), text_to_json(pipeline), text_to_json(status),
+      time_or_null(started_ms), time_or_null(finished_ms), has_params ? to_json(params) : "{}",
       has_result ? to_json(result) : "null", served,
       rollover.phase.empty() ? "" : ",\"rollover\":" + json_of(rollover),
       not_resumed_json(not_resumed) + budget_json(budget), json_of(counts), usage_json(tasks));
@@ -205,7 +202,7 @@ std::string moved_json(const BlobTraffic& moved) {
 std::string json_of(const Gpu& gpu, const GpuUse* use) {
   std::string json = fmt::format(
       R"({{"uuid":{},"name":{},"memory":{},"numa":{},"mig":{},"nvlink":{},"fabric":{},"fault":{})",
-      text_or_null(gpu.uuid), quoted(gpu.name), gpu.memory_bytes, number_or_null(gpu.numa),
+      text_or_null(gpu.uuid), text_to_json(gpu.name), gpu.memory_bytes, number_or_null(gpu.numa),
       gpu.is_mig, number_or_null(gpu.nvlink), text_or_null(gpu.fabric), text_or_null(gpu.fault));
   if (use != nullptr)
     json += fmt::format(R"(,"used":{},"memory_used":{},"tasks":[{}])", use->used,
@@ -221,26 +218,28 @@ std::string NodeInfo::json() const {
     listed += (i == 0 ? "" : ",") + json_of(gpus[i], i < gpu_uses.size() ? &gpu_uses[i] : nullptr);
   std::string named, amounts, amounts_used;
   for (const auto& [label, value] : labels)
-    named += fmt::format("{}{}:{}", named.empty() ? "" : ",", quoted(label), quoted(value));
+    named +=
+        fmt::format("{}{}:{}", named.empty() ? "" : ",", text_to_json(label), text_to_json(value));
   for (const auto& [name, amount] : resources)
-    amounts += fmt::format("{}{}:{}", amounts.empty() ? "" : ",", quoted(name), amount);
+    amounts += fmt::format("{}{}:{}", amounts.empty() ? "" : ",", text_to_json(name), amount);
   for (const auto& [name, amount] : resources_used)
-    amounts_used += fmt::format("{}{}:{}", amounts_used.empty() ? "" : ",", quoted(name), amount);
+    amounts_used +=
+        fmt::format("{}{}:{}", amounts_used.empty() ? "" : ",", text_to_json(name), amount);
   return fmt::format(
       R"({{"node":{},"status":{},"note":{},"version":{},"address":{},"cpus":{},"cpus_used":{},"memory":{},"gpus":[{}],"labels":{{{}}},"resources":{{{}}},"resources_used":{{{}}},"tasks":[{}],"content":{{"from_head":{},"from_workers":{},"to_workers":{}}}}})",
-      text_or_null(name), quoted(status), text_or_null(note), text_or_null(version),
+      text_or_null(name), text_to_json(status), text_or_null(note), text_or_null(version),
       text_or_null(address), cpus, cpus_used, memory_bytes, listed, named, amounts, amounts_used,
       listed_json(tasks), moved_json(from_head), moved_json(from_workers), moved_json(to_workers));
 }
 
 std::string Event::json() const {
-  std::string json = fmt::format(R"({{"event":{},"at":{},"run":{})", quoted(type),
-                                 quoted(format_time(at_ms)), quoted(run));
-  if (!task.empty()) json += ",\"task\":" + quoted(task);
-  if (!tag.empty()) json += ",\"tag\":" + quoted(tag);
+  std::string json = fmt::format(R"({{"event":{},"at":{},"run":{})", text_to_json(type),
+                                 text_to_json(format_time(at_ms)), text_to_json(run));
+  if (!task.empty()) json += ",\"task\":" + text_to_json(task);
+  if (!tag.empty()) json += ",\"tag\":" + text_to_json(tag);
   if (attempt != 0) json += fmt::format(",\"attempt\":{}", attempt);
-  if (type == "log") json += fmt::format(",\"rank\":{},\"stream\":{}", rank, quoted(status));
-  if (!status.empty() && type != "log") json += ",\"status\":" + quoted(status);
+  if (type == "log") json += fmt::format(",\"rank\":{},\"stream\":{}", rank, text_to_json(status));
+  if (!status.empty() && type != "log") json += ",\"status\":" + text_to_json(status);
   if (type == "task") json += fmt::format(",\"cached\":{}", cached);
   if (ignored) json += ",\"ignored\":true";
   if (type == "progress") json += fmt::format(",\"fraction\":{}", fraction);
@@ -251,7 +250,8 @@ std::string Event::json() const {
     if (type == "serving") name = "url";
     if (type == "plan") name = "reason";
     // What a task wrote is a value: no byte of it is lost.
-    json += fmt::format(",\"{}\":{}", name, type == "log" ? to_json(Value(text)) : quoted(text));
+    json +=
+        fmt::format(",\"{}\":{}", name, type == "log" ? to_json(Value(text)) : text_to_json(text));
   }
   if (!data.is_nil()) json += ",\"data\":" + to_json(data);
   return json + "}";

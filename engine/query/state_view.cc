@@ -15,7 +15,7 @@
 #include "engine/query/reader_impl.hpp"
 #include "engine/runs/detached_runs.hpp"
 #include "engine/runs/run_info.hpp"
-#include "engine/value/utf8.hpp"
+#include "engine/value/json.hpp"
 
 namespace flow {
 
@@ -102,10 +102,6 @@ class StateView {
   ClusterView view_;
 };
 
-std::string quoted(const std::string& text) {
-  return to_json(Value(is_utf8(text) ? text : to_utf8(text)));
-}
-
 template <class Items, class Json>
 std::string list_json(const Items& items, Json json) {
   std::string list;
@@ -140,12 +136,12 @@ std::string ClusterView::json() const {
   auto json_of = [](const auto& each) { return each.json(); };
   auto waiting_json = [](const WaitingTasks& each) {
     return fmt::format(R"({{"reason":{},"tasks":{},"first":{}}})",
-                       each.reason.empty() ? "null" : quoted(each.reason), each.tasks,
-                       quoted(each.first));
+                       each.reason.empty() ? "null" : text_to_json(each.reason), each.tasks,
+                       text_to_json(each.first));
   };
   return fmt::format(
       R"({{"state":{},"at":{},"writer":{},"runs":{},"run":{},"waiting":{},"workers":{},"services":{}}})",
-      quoted(state), quoted(format_time(at_ms)), has_writer, list_json(runs, json_of),
+      text_to_json(state), text_to_json(format_time(at_ms)), has_writer, list_json(runs, json_of),
       run ? run->json() : "null", list_json(waiting, waiting_json), list_json(workers, json_of),
       list_json(services, json_of));
 }

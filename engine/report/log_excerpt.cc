@@ -40,7 +40,7 @@ std::string LogExcerpt::json() {
     std::string of_task;
     for (const auto& [attempt, number] : attempts)
       of_task += fmt::format("{}\"{}\":{}", of_task.empty() ? "" : ",", attempt, number);
-    counts += fmt::format("{}{}:{{{}}}", counts.empty() ? "" : ",", page_text(task), of_task);
+    counts += fmt::format("{}{}:{{{}}}", counts.empty() ? "" : ",", text_to_json(task), of_task);
   }
   for (const auto& [key, line] : of_ended_tasks_)
     lines += (lines.empty() ? "" : ",") + page_log_line(line);

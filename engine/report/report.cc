@@ -40,8 +40,8 @@ std::string machine_fields() {
   utsname machine{};
   if (::uname(&machine) != 0) return R"("host":"","system":"")";
   return fmt::format(
-      R"("host":{},"system":{})", page_text(machine.nodename),
-      page_text(fmt::format("{} {} {}", machine.sysname, machine.release, machine.machine)));
+      R"("host":{},"system":{})", text_to_json(machine.nodename),
+      text_to_json(fmt::format("{} {} {}", machine.sysname, machine.release, machine.machine)));
 }
 
 void check_free(const ReportOptions& how) {
@@ -63,7 +63,7 @@ std::string report_html(const EngineOptions& options, const std::vector<std::str
     runs += (runs.empty() ? "" : ",") + report_run_data(options, id);
   std::string data =
       fmt::format(R"({{"made":"{}","version":{},"user":{},{},"runs":[{}]}})", format_time(made_ms),
-                  page_text(version()), page_text(own_user_name()), machine_fields(), runs);
+                  text_to_json(version()), text_to_json(own_user_name()), machine_fields(), runs);
   return report_document(data, made_ms);
 }
 

@@ -75,11 +75,11 @@ class RunData {
     const LoadedRun& loaded = from_.opened.loaded;
     std::string list;
     for (const auto& [name, content] : from_.bundle.files)
-      append(list, fmt::format(R"({{"name":{},"sha256":"{}","bytes":{}}})", page_text(name),
+      append(list, fmt::format(R"({{"name":{},"sha256":"{}","bytes":{}}})", text_to_json(name),
                                sha256(content).hex(), content.size()));
     return fmt::format(R"({{"bundle":"{}","plan":"{}","main":{},"files":[{}]}})",
                        loaded.record.bundle_digest.hex(), loaded.record.plan_digest.hex(),
-                       page_text(from_.bundle.main), list);
+                       text_to_json(from_.bundle.main), list);
   }
 
   /// Where it ran: all workers that ran the newest attempt of a task, with the GPUs that they used.
@@ -98,13 +98,13 @@ class RunData {
     std::string list;
     for (const auto& [name, use] : workers) {
       std::string gpus;
-      for (const std::string& gpu : use.gpus) append(gpus, page_text(gpu));
-      append(list, fmt::format(R"({{"name":{},"tasks":{},"gpus":[{}]}})", page_text(name),
+      for (const std::string& gpu : use.gpus) append(gpus, text_to_json(gpu));
+      append(list, fmt::format(R"({{"name":{},"tasks":{},"gpus":[{}]}})", text_to_json(name),
                                use.tasks, gpus));
     }
     return fmt::format(R"({{"script":{},"directory":{},"user":{},"workers":[{}]}})",
-                       page_text(info_.script), page_text(info_.directory),
-                       page_text(from_.opened.loaded.run->user), list);
+                       text_to_json(info_.script), text_to_json(info_.directory),
+                       text_to_json(from_.opened.loaded.run->user), list);
   }
 
   std::string files() const {
@@ -112,10 +112,11 @@ class RunData {
     for (size_t i = 0; i < std::min(from_.files.size(), kReportFiles); i++) {
       const ProvenanceFile& file = from_.files[i];
       std::string maker =
-          file.producer < 0 ? "null"
-                            : page_text(from_.tasks[static_cast<size_t>(file.producer)].info.name);
+          file.producer < 0
+              ? "null"
+              : text_to_json(from_.tasks[static_cast<size_t>(file.producer)].info.name);
       append(list, fmt::format(R"({{"name":{},"sha256":"{}","bytes":{},"folder":{},"task":{}}})",
-                               page_text(file.id), file.file.digest.hex(), file.file.size,
+                               text_to_json(file.id), file.file.digest.hex(), file.file.size,
                                file.file.is_folder, maker));
     }
     return fmt::format(R"({{"total":{},"list":[{}],"inputs":{},"results":{}}})", from_.files.size(),
@@ -137,14 +138,14 @@ class RunData {
     std::vector<std::string> reasons =
         explain_tasks(*opened.store, *opened.blobs, opened.loaded, units, resolver_);
     size_t value_bytes = std::clamp(share_of(kAllValueBytes), kValueBytesLeast, kValueBytes);
-    auto text = [](const std::string& json) { return json.empty() ? "null" : page_text(json); };
+    auto text = [](const std::string& json) { return json.empty() ? "null" : text_to_json(json); };
     std::string list;
     size_t i = 0;
     for (const auto& [name, task] : detailed_) {
       TaskValues values = task_values_of(resolver_, *opened.loaded.run, task->unit, value_bytes);
       append(list,
              fmt::format(R"({}:{{"why":{},"arguments":{},"result":{},"inputs":{},"outputs":{}}})",
-                         page_text(name), page_text(cut_text(reasons[i++], kReasonBytes)),
+                         text_to_json(name), text_to_json(cut_text(reasons[i++], kReasonBytes)),
                          text(values.arguments), text(values.result), listed(task->inputs),
                          listed(task->outputs)));
     }

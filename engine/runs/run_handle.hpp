@@ -23,6 +23,9 @@ struct RunHandle : public RunListener {
   std::function<void(bool kill)> interrupt;
   std::function<void()> cancel;
   std::function<void()> end_serving;
+  /// Of a writer: the client that the run was executed for has died. Interrupts the run, or returns
+  /// true: it only serves, and continues without the client.
+  std::function<bool()> outlive_client;
   std::shared_ptr<void> mark;  // a client's RequestMark; gc keeps the run while it exists
 
   void on_events(std::vector<Event> events) override;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "engine/base/errors.hpp"
 #include "engine/runs/input_resolver.hpp"
 #include "engine/runs/run_archive.hpp"
@@ -75,6 +77,20 @@ Result<LoadedRun> load_run(const Store& store, const Blobs& blobs, const RunReco
   return loaded;
 }
 
+namespace {
+
+/// As nearest_name(); "check" may also mean "digits/check".
+std::string nearest_task(const std::string& name, const std::vector<std::string>& names) {
+  std::string near = nearest_name(name, names);
+  if (!near.empty()) return near;
+  std::vector<std::string> last_parts;
+  for (const std::string& each : names) last_parts.push_back(each.substr(each.rfind('/') + 1));
+  auto found = std::ranges::find(last_parts, nearest_name(name, last_parts));
+  return found == last_parts.end() ? "" : names[static_cast<size_t>(found - last_parts.begin())];
+}
+
+}  // namespace
+
 Result<core::UnitId> find_unit(const core::Run& run, const std::string& name) {
   std::vector<std::string> names;
   for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
@@ -83,7 +99,7 @@ Result<core::UnitId> find_unit(const core::Run& run, const std::string& name) {
     if (core::is_counted(run, unit)) names.push_back(core::shown_name(run, unit));
   }
   if (auto tagged = run.tagged.find(name); tagged != run.tagged.end()) return tagged->second;
-  std::string near = nearest_name(name, names);
+  std::string near = nearest_task(name, names);
   return user_error(fmt::format("the run {} has no task `{}`{}", run.id, name,
                                 near.empty() ? "" : fmt::format(" (did you mean `{}`?)", near)));
 }

@@ -1,5 +1,6 @@
 #include "engine/runtime/active_runs.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "engine/store/row_keys.hpp"
@@ -11,7 +12,8 @@ void put_detachment(const RunContext& context, Batch& batch) {
   if (!context.is_detached) return batch.erase(Family::kv, std::move(key));
   DetachedRun row;
   row.grace_ms = context.grace_ms;
-  row.serve_for_ms = context.serve_for_ms;
+  bool has_end = context.serve_until_ms >= 0;  // its time runs: what is left follows from the end
+  row.serve_for_ms = has_end ? std::max<int64_t>(context.serve_for_ms, 0) : context.serve_for_ms;
   row.serve_until_ms = context.serve_until_ms;
   row.front_lease_ms = context.front_lease_ms;
   row.is_of_head = context.is_of_head;

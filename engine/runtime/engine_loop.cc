@@ -7,8 +7,10 @@
 #include <utility>
 
 #include "engine/base/engine_thread.hpp"
+#include "engine/base/log.hpp"
 #include "engine/base/size_units.hpp"
 #include "engine/core/gangs.hpp"
+#include "engine/core/rollover.hpp"
 #include "engine/process/cgroup.hpp"
 #include "engine/runs/detached_runs.hpp"
 #include "engine/runtime/event_log.hpp"
@@ -162,6 +164,26 @@ void EngineLoop::interrupt(const RunId& run, bool kill) {
     parts->recorder.add_commands(core::kill_commands(state, run));
     parts->recorder.record_if_admitted(core::StopRequested{run}, parts->clock.now());
   }}});
+}
+
+// In one turn: a run that begins to serve meanwhile would be ended for good by the stop.
+bool EngineLoop::outlive_client(const RunId& run) {
+  bool goes_on = false;
+  bool is_done = parts_->inbox.post_and_wait(
+      {StoreCallback{[&, parts = parts_.get()](Batch& batch, core::State& state) {
+        auto found = state.runs.find(run);
+        RunContext* context = parts->active_runs.find(run);
+        if (found == state.runs.end() || context == nullptr) return;
+        goes_on = core::only_serves(state, found->second) && is_to_go_on(found->second);
+        if (!goes_on) {
+          parts->recorder.record_if_admitted(core::StopRequested{run}, parts->clock.now());
+          return;
+        }
+        context->is_detached = true;
+        put_detachment(*context, batch);
+        log::info("client has died, its run goes on", {.run = run});
+      }}});
+  return is_done && goes_on && !stopped_by();
 }
 
 void EngineLoop::await_rank_ends(std::chrono::milliseconds most) {

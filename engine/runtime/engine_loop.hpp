@@ -50,6 +50,9 @@ class EngineLoop {
   Result<bool> post_and_wait(core::Event event, NamedBlobs blobs = {}, MetadataRows metadata = {});
   /// Asks the run to stop; with `kill` its attempts are killed at once.
   void interrupt(const RunId& run, bool kill);
+  /// The client that the run was executed for has died: interrupts the run; one that only serves
+  /// continues, as if it had been submitted as detached. Whether it continues.
+  bool outlive_client(const RunId& run);
   /// The latch opens when the run has ended or is interrupted: with true, or with false if the
   /// engine ends before.
   std::shared_ptr<Latch> watch_rest(const RunId& run);

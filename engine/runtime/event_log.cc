@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine/base/log.hpp"
+#include "engine/core/rollover.hpp"
 #include "engine/core/scaling.hpp"
 #include "engine/plan/service_keys.hpp"
 #include "engine/runs/run_info.hpp"
@@ -88,7 +89,8 @@ class LineWriter {
       auto run = changed == nullptr ? state_.runs.end() : state_.runs.find(changed->run);
       if (run == state_.runs.end()) continue;
       const core::Rollover& rollover = run->second.rollover;
-      bool replaces = rollover.phase == core::RolloverPhase::waiting && !rollover.previous.empty();
+      bool replaces = rollover.phase == core::RolloverPhase::waiting &&
+                      !rollover.previous.empty() && !core::has_step_to_continue(run->second);
       if (replaces)
         add_run(LogLevel::warning, "rollover stops the version before first", changed->run,
                 fmt::format("{}; `{}` is not served until this run's services are ready",

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 
+#include "engine/base/files.hpp"
 #include "engine/base/size_units.hpp"
 #include "engine/core/gangs.hpp"
 #include "engine/core/graph.hpp"
@@ -354,7 +355,8 @@ std::string explain_wait(const State& state, const RunId& run_id, UnitId unit) {
       std::string text = "it waits for the signal `" + u.detail->waiting_for + "`";
       Time deadline = u.detail->waits.at(u.detail->wait_name).first;
       if (deadline != 0) text += " until " + utc(deadline);
-      return text + ": `flow signal " + run_id + " " + u.detail->waiting_for + "` sends it";
+      return text + ": `flow signal " + run_id + " " + quote_shell(u.detail->waiting_for) +
+             "` sends it";
     }
     case Phase::backoff:
       return "its attempt " + std::to_string(u.attempts) + " failed" +

@@ -443,6 +443,10 @@ std::string to_json(const Value& value, int indent) {
   return writer.take();
 }
 
+std::string text_to_json(std::string_view text) {
+  return to_json(Value(is_utf8(text) ? std::string(text) : to_utf8(text)));
+}
+
 std::string to_json(const Value& value, int indent, const std::vector<std::string>& file_paths) {
   JsonWriter writer(indent, false, &file_paths);
   writer.value(value);

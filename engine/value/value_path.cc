@@ -103,6 +103,17 @@ Error missing(const Value& whole, const Value& key, const std::string& place) {
   return {ErrorKind::task, fmt::format("`{}` has no {}: {}", place, what, why)};
 }
 
+/// Whether `word` is `name` with letters left out, as "chk" is "check": not the first one, and at
+/// most half of them.
+bool is_abbreviation(std::string_view word, std::string_view name) {
+  constexpr size_t kLeast = 3;
+  if (word.size() < kLeast || name.size() > 2 * word.size() || word[0] != name[0]) return false;
+  size_t found = 0;
+  for (char c : name)
+    if (found < word.size() && word[found] == c) found++;
+  return found == word.size();
+}
+
 }  // namespace
 
 std::string nearest_name(std::string_view word, const std::vector<std::string>& names) {
@@ -116,6 +127,11 @@ std::string nearest_name(std::string_view word, const std::vector<std::string>& 
     if (distance >= best || distance >= std::max(word.size(), name.size())) continue;
     best = distance;
     nearest = name;
+  }
+  if (!nearest.empty()) return nearest;
+  for (const std::string& name : names) {
+    bool is_shorter = nearest.empty() || name.size() < nearest.size();
+    if (is_shorter && is_abbreviation(wanted, folded(name))) nearest = name;
   }
   return nearest;
 }

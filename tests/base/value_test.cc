@@ -152,4 +152,7 @@ TEST_CASE("the nearest name differs by a typing error only") {
   CHECK(nearest_name("banana", names) == "");
   CHECK(nearest_name("", names) == "");
   CHECK(nearest_name("x", {"y"}) == "");
+  CHECK(nearest_name("chk", {"checker", "checks", "check"}) == "check");
+  CHECK(nearest_name("chk", {"change", "checking"}) == "");
+  CHECK(nearest_name("ck", {"check"}) == "");
 }

@@ -63,8 +63,9 @@ class Bench(Views):
 
     def followed(self, tasks):
         self.visit("#/")
-        process = self.start("run", "big.lua", "--param", "n=%d" % tasks, "--quiet")
-        self.until("the run", lambda: self.runs() and self.show_row()["status"] == "running")
+        before = len(self.runs())
+        process = self.start("run", "big.lua", "--param", "n=%d" % tasks, "--quiet", "--fresh")
+        self.until("the run", lambda: len(self.runs()) > before)
         run = self.show_row()["run"]
         self.visit("#/runs/" + run)
         self.wait("the tasks", lambda: self.text("#task-summary").startswith("{:,}".format(tasks)))

@@ -246,6 +246,64 @@ class Detached(Place):
         self.assertEqual(self.pids(), pids)
         self.assertEqual({infer(url) for _ in range(10)}, {8, 12})
 
+    def test_a_canary_that_is_gone_on_with_continues_at_its_step(self):
+        check = '''
+local check = flow.task("check", function(ctx, measured)
+  flow.fs.append("FOLDER/gates", measured.step .. "\\n")
+  while measured.step == 2 and not flow.fs.exists("FOLDER/open") do end
+  return true
+end)
+local factor'''.replace("FOLDER", self.folder)
+        first = self.detached("run", ".", "--name", "prod", *LEASE)
+        url = first["services"][0]["url"]
+        options = 'port = 0, warmup = { x = flow.zeros { 1 } }, canary = { 20, 60, 100, every = "1s", min_requests = 2, gate = check }'
+        self.write("pipeline.lua", SCRIPT.replace("local factor", check).replace("OPTIONS", options))
+        second = self.start("run", ".", "--name", "prod", "--param", "by=3", *LEASE, "--detach")
+
+        def gates():
+            return self.read("gates").split() if os.path.exists(self.path("gates")) else []
+        self.until("the gate of the second step runs", lambda: gates() == ["1", "2"])
+        pids = self.pids()
+        newer = max(pids)
+        for pid in sorted(self.background(), key=lambda each: each == first["pid"]):  # the writer last
+            self.kill_pid(pid)
+        self.end(second)
+        self.until("the version before has all traffic", lambda: self.percents() == {first["run"]: 100, newer: 0})
+        self.write("plain.lua", 'local flow = require "flow"\nreturn flow.pipeline("plain", {}, function() return 1 end)')
+        self.good("run", "plain.lua")
+        self.until("the gate of that step runs again", lambda: len(gates()) > 2)
+        self.assertEqual(gates(), ["1", "2", "2"])  # and the first step not again
+        self.assertEqual((self.percents(), self.pids()), ({first["run"]: 40, newer: 60}, pids))
+        self.open("open")
+        self.until_serves(newer)
+        self.assertEqual((self.show(newer)["status"], gates(), infer(url)), ("serving", ["1", "2", "2", "3"], 12))
+        self.assertEqual(self.show(first["run"])["status"], "succeeded")
+        tasks = {task["name"]: task["status"] for task in self.show(newer)["tasks"]}
+        self.assertEqual([tasks[name] for name in ("scale/check", "scale/check#2", "scale/check#3")], ["succeeded"] * 3)
+
+    def test_a_run_of_a_head_is_taken_over_without_a_head_on_request(self):
+        head = self.head()
+        left = self.detached("run", ".", "--name", "prod", *LEASE)
+        url, pids = left["services"][0]["url"], self.pids()
+        self.kill(head)
+        # Another run does not: a head that is started again must find the state free.
+        self.write("plain.lua", 'local flow = require "flow"\nreturn flow.pipeline("plain", {}, function() return 1 end)')
+        self.good("run", "plain.lua")
+        self.assertEqual((self.is_free(), self.show("prod")["status"], infer(url)), (True, "interrupted", 8))
+        again = self.detached("resume", "prod", *LEASE)
+        self.assertEqual((again["services"], self.pids(), infer(url)), (left["services"], pids, 8))
+        self.good("stop", "prod")
+
+    def test_a_new_version_beside_a_run_of_a_dead_head_has_its_canary(self):
+        head = self.head()
+        left = self.detached("run", ".", "--name", "prod", *LEASE)
+        pids = self.pids()[left["run"]]
+        self.kill(head)
+        self.script('port = 0, canary = { 50, 100, every = "1h" }')
+        self.start("run", ".", "--name", "prod", "--param", "by=3", *LEASE)
+        self.until("both have their part", lambda: sorted(percent or 0 for percent in self.percents().values()) == [50, 50])
+        self.assertEqual(self.pids()[left["run"]], pids)
+
     def test_a_run_that_was_stopped_is_not_resumed(self):
         self.hold()
         left = self.detached("run", "hold.lua", "--name", "held")

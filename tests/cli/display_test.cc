@@ -51,6 +51,8 @@ TEST_CASE("a frame has a row per task, and counts") {
   view.on_event(event("task", "publish", "running", 1000));
   CHECK(view.on_event(event("task", "publish", "waiting", 1100, "approved")) ==
         Lines{"publish: waits for the signal `approved`: flow signal R1 approved"});
+  CHECK(wait_text(event("task", "publish", "waiting", 1100, "Ann's word")) ==
+        "waits for the signal `Ann's word`: flow signal R1 'Ann'\\''s word'");
   view.on_event(event("serving", "api", "running", 1200, "http://127.0.0.1:8080"));
   Counts align;
   align.succeeded = 3, align.cached = 1, align.failed = 2, align.ignored = 1, align.pending = 4;

@@ -8,6 +8,8 @@ usage: exports.py --flow BIN [TEST...]
 import hashlib
 import json
 import os
+import socket
+import stat
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "state"))
@@ -156,6 +158,21 @@ return flow.pipeline("h", {}, function() return { hold("%s", "h"):after(first {}
         self.write("mine/file", "mine")
         self.exits(2, self.flow("export", "--format", "ro-crate", "-o", "mine", "--force"), "is not an RO-Crate")
         self.assertEqual(self.files_below("mine"), ["file"])
+
+    def test_a_special_file_is_never_replaced(self):
+        self.run_words()
+        os.mkfifo(self.path("pipe"))
+        os.symlink("pipe", self.path("link"))
+        os.mkdir(self.path("made"))
+        os.mkfifo(self.path("made/pipeline.lua"))
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(self.path("socket"))
+        for target, kind in (("pipe", "pipe"), ("link", "pipe"), ("socket", "socket"), ("/dev/null", "device")):
+            for words in ((), ("--force",)):
+                self.exits(2, self.flow("export", "--format", "wfformat", "-o", target, *words), "`%s` is a %s, which --force does not replace" % (target, kind))
+        self.exits(2, self.imported(WORKFLOW, "--force"), "made/pipeline.lua` is a pipe, which --force does not replace")
+        self.assertTrue(stat.S_ISFIFO(os.stat(self.path("pipe")).st_mode))
+        self.assertTrue(stat.S_ISCHR(os.stat("/dev/null").st_mode))
 
     def test_wrong_lines(self):
         self.exits(2, self.flow("export", "--format", "wfformat", "-o", "x.json"), "there is no run")

@@ -20,7 +20,7 @@ local work = flow.task("work", function(ctx, fails)
   if fails then error("no luck") end
   return { answer = 42 }
 end)
-return flow.pipeline("p", { fails = flow.param.bool { default = false } }, function(p) return work(p.fails) end)
+return flow.pipeline("p", { fails = flow.param.boolean { default = false } }, function(p) return work(p.fails) end)
 """
 KEY = "correct horse battery staple"
 

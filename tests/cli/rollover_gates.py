@@ -67,6 +67,8 @@ class Gates(rollover.RolloverPlace):
         self.assertEqual({name: tasks[name]["status"] for name in tasks},
                          {"scale": "running", "scale/check": "succeeded", "scale/check#2": "succeeded"})
         self.assertIn("asked about step 2", self.good("logs", second, "scale/check#2").out)
+        for near in ("chk", "check", "chekc"):
+            self.exits(2, self.flow("logs", second, near), "has no task `%s` (did you mean `scale/check`?)" % near)
         self.logs("rollover gate called", "rollover gate answered", "rollover step", "rollover gate called", "rollover done")
         # The cache has the results of an equal call, but does not answer.
         self.deploy_gated(2)

@@ -215,6 +215,9 @@ return flow.pipeline("held", {}, function() return hold("%s", "a") end)''' % sel
         self.assertEqual(infer(url), [8])
         (service,) = self.good("services", "--json").lines()
         self.assertEqual((service["status"], service["url"], service["replicas"][0]["pid"]), ("interrupted", url, before))
+        first, _, third = self.good("services").out.splitlines()
+        self.assertTrue(first.endswith(", interrupted, answers for its --front-lease"), first)
+        self.assertEqual(third, "    no process executes its run: `flow resume %s` continues it" % left["run"])
         again = self.detached("resume", "prod")
         self.assertEqual((again["run"], again["services"]), (left["run"], left["services"]))
         self.assertEqual(infer(url), [8])
@@ -280,6 +283,46 @@ return flow.pipeline("held", {}, function() return hold("%s", "a") end)''' % sel
                    lambda: not self.is_free() and self.show("prod")["status"] == "serving" and serves())
         self.assertEqual(infer(self.show("prod")["services"][0]["url"]), [8])
         self.good("stop", "prod")
+
+    def serve_at_another_process(self):
+        """The writer, and the command whose run serves there."""
+        self.write("hold.lua", HOLD + '''
+return flow.pipeline("held", {}, function() return hold("%s", "a") end)''' % self.path("gate"))
+        writer = self.start("run", "hold.lua", "--log-level", "info", "--log-file", self.path("log"))
+        self.until_holds("a")
+        client = self.start("run", ".", "--name", "prod", "--front-lease", "10m")
+        self.until("it serves", lambda: any(run["status"] == "serving" for run in self.runs()))
+        return writer, client
+
+    def test_a_run_that_serves_outlives_the_death_of_its_client(self):
+        writer, client = self.serve_at_another_process()
+        url, pid = self.show("prod")["url"], self.good("services", "--json").lines()[0]["replicas"][0]["pid"]
+        self.kill(client)
+        self.until("the writer has noticed it", lambda: "client has died, its run goes on" in self.read("log"))
+        self.assertEqual((self.show("prod")["status"], infer(url)), ("serving", [8]))
+        # It is a detached run now: the next process goes on with it too.
+        self.kill(writer)
+        self.write("plain.lua", 'local flow = require "flow"\nreturn flow.pipeline("plain", {}, function() return 1 end)')
+        self.good("run", "plain.lua")
+        self.until("it serves again", lambda: self.show("prod")["status"] == "serving" and self.show("prod").get("url") == url)
+        self.assertEqual(self.good("services", "--json").lines()[0]["replicas"][0]["pid"], pid)
+        self.assertEqual(infer(url), [8])
+        self.assertEqual(self.good("stop", "prod").out, "stopped %s: succeeded\n" % self.show("prod")["run"])
+        self.open("gate")
+
+    def test_a_run_with_open_tasks_is_interrupted_by_the_death_of_its_client(self):
+        writer, client = self.serve_at_another_process()
+        wait = 'local wait = flow.task("wait", function(ctx) ctx:wait("go") end)\nlocal scale'
+        self.write("both.lua", SCRIPT.replace("local scale", wait).replace("scale(factor(p.by))", "{ scale(factor(p.by)), wait() }"))
+        other = self.start("run", "both.lua", "--name", "both")
+        self.until("its service is up", lambda: any(run["name"] == "both" and run.get("url") for run in self.runs()))
+        self.kill(other)
+        self.until("it is interrupted", lambda: self.show("both")["status"] == "interrupted")
+        client.send_signal(signal.SIGHUP)  # of a closed terminal, which ends a run as Ctrl-C does
+        self.exits(0, self.end(client))
+        self.assertEqual(self.show("prod")["status"], "succeeded")
+        self.open("gate")
+        self.exits(0, self.end(writer))
 
     def test_gc_keeps_the_serving_version_and_the_one_before_it(self):
         first = self.detached("run", ".", "--name", "prod", "--param", "by=3")

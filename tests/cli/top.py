@@ -18,12 +18,13 @@ from place import HOLD, OPTIONS, Place, main  # noqa: E402
 BUSY = HOLD + r'''
 local ask = flow.task("ask", function(ctx) return ctx:wait("approved") end)
 local bad = flow.task("bad", function() error("it is bad") end)
+local many = flow.task("many", function(ctx, i) return i end)
+local after = flow.task("after", function(ctx, a) return a end)
 return flow.pipeline("busy", {}, function()
   local held = hold("%s", "x")
   local list = {}
   for i = 1, 30 do list[i] = i end
-  local many = flow.map(flow.task("many", function(ctx, i) return i end), list)
-  return { held, ask(), flow.task("after", function(ctx, a) return a end)(held), many, bad() }
+  return { held, ask(), after(held), flow.map(many, list), bad() }
 end)
 '''
 
@@ -140,7 +141,7 @@ class Top(Place):
     def test_the_screen_has_the_numbers_of_the_object(self):
         self.begin()
         view = self.view()
-        self.on_screen()
+        self.on_screen(columns=100)
         run = view["run"]["run"]
         screen = self.until_screen("the runs", run + "  running", "[1 runs]")
         counts = view["run"]["counts"]
@@ -250,13 +251,14 @@ class Top(Place):
         self.until_screen("UTF-8", "hold[größe]")
         self.until("a row has a color", lambda: "\x1b[32m" in self.tmux("capture-pane", "-p", "-e"))
         self.keys("q")
-        self.until_screen("the end", "ENDED 0")
-        self.keys("clear; NO_COLOR=1 LC_ALL=C %s top" % OPTIONS.flow, "Enter")
+        self.until_screen("the end", "ENDED 0", without=["[2 tasks]"])
+        self.keys("clear; NO_COLOR=1 LC_ALL=C %s top; echo OVER $?" % OPTIONS.flow, "Enter")
         self.until_screen("the screen", "[1 runs]")
         self.keys("2")
         self.until_screen("ASCII", "hold[gr??e]")
         self.assertNotRegex(self.tmux("capture-pane", "-p", "-e"), "\x1b\\[[0-9;]*3[0-7]m")
         self.keys("q")
+        self.until_screen("the end of the second", "OVER 0", without=["[2 tasks]"])
         self.keys("clear; TERM=no-such-terminal %s top; echo CODE $?" % OPTIONS.flow, "Enter")
         self.until_screen("an error", "the terminal `no-such-terminal` ($TERM) is not known", "CODE 2")
         self.keys("clear; TERM=dumb %s top | head -1; TERM=dumb %s top | tail -1" % (OPTIONS.flow, OPTIONS.flow), "Enter")

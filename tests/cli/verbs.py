@@ -6,6 +6,7 @@ usage: verbs.py --flow BIN [TEST...]
 import json
 import os
 import re
+import shlex
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "state"))
@@ -367,6 +368,22 @@ return flow.pipeline("again", {}, function() return again {} end)
         self.assertIn("two", self.good("why", "last", "again").out)
         self.kill(run)
         self.assertIn("again  waiting    its run was interrupted: `flow resume", self.good("show").out)
+
+    def test_the_hint_that_sends_a_signal_is_a_line_for_the_shell(self):
+        self.write("ask.lua", r'''
+local flow = require "flow"
+local ask = flow.task("ask", function(ctx) return ctx:wait("it's on; go") end)
+return flow.pipeline("ask", {}, function() return ask() end)
+''')
+        run = self.start("run", "ask.lua")
+        self.until_waits("ask")
+        line = re.search(r"`(flow signal .*)` sends it", self.good("why", "last", "ask").out)[1]
+        words = shlex.split(line)
+        self.assertEqual(words, ["flow", "signal", self.show()["run"], "it's on; go"])
+        self.good(*words[1:])
+        done = self.exits(0, self.end(run), "ask: waits for the signal `it's on; go`: ")
+        hint = re.search(r"`: (flow signal .*)", done.out)[1]
+        self.assertEqual(shlex.split(hint), words)
 
     def test_why_of_a_second_attempt_shows_its_start_and_the_end_of_the_first(self):
         self.write("again.lua", r'''

@@ -7,7 +7,7 @@ using namespace flow;
 
 namespace {
 
-constexpr double kHour = 3'600'000;
+constexpr double kHourMs = 3'600'000;
 
 ConfigValue price(const std::string& option, Value value) {
   ConfigValue setting;
@@ -31,9 +31,9 @@ std::vector<ConfigValue> some_prices() {
 Consumption two_hours() {
   Consumption used;
   used.attempts = 1;
-  used.rank_ms = 2 * kHour;
-  used.cpu_milli_ms = 4000 * 2 * kHour;
-  used.memory_byte_ms = 10e9 * 2 * kHour;
+  used.rank_ms = 2 * kHourMs;
+  used.cpu_milli_ms = 4000 * 2 * kHourMs;
+  used.memory_byte_ms = 10e9 * 2 * kHourMs;
   return used;
 }
 
@@ -71,7 +71,7 @@ TEST_CASE("CPUs, memory and GPUs cost what they are held for") {
   CHECK(*cost.cpu == 320'000'000);     // 4 CPUs × 2 h × 0.04
   CHECK(*cost.memory == 100'000'000);  // 10 GB × 2 h × 0.005
   CHECK(*cost.gpu == 0);
-  add_gpu_time(used.gpus, "NVIDIA H200", 500 * kHour);
+  add_gpu_time(used.gpus, "NVIDIA H200", 500 * kHourMs);
   CHECK(*cost_of(prices, used).gpu == 1'500'000'000);  // half a GPU × 1 h × 3
   CHECK(*cost_of(prices, used).total() == 1'920'000'000);
   CHECK(budget_cost(prices, used) == Approx(1'920'000'000));
@@ -100,12 +100,12 @@ TEST_CASE("without a price an amount is not known, unless nothing was held") {
   CHECK(!cost_of({}, used).total());
   CHECK(*cost_of({}, Consumption{}).total() == 0);
   Prices prices = *prices_of(some_prices());
-  add_gpu_time(used.gpus, "NVIDIA A100", kHour);
+  add_gpu_time(used.gpus, "NVIDIA A100", kHourMs);
   CHECK(!cost_of(prices, used).gpu);
   CHECK(cost_of(prices, used).cpu);
   // A budget must not be overspent by a GPU that has no price.
   Consumption only_gpu;
-  add_gpu_time(only_gpu.gpus, "NVIDIA A100", 1000 * kHour);
+  add_gpu_time(only_gpu.gpus, "NVIDIA A100", 1000 * kHourMs);
   CHECK(budget_cost(prices, only_gpu) == Approx(3e9));
 }
 

@@ -333,9 +333,9 @@ class Views(PagePlace):
         self.assertIn("started by " + self.user(), self.text("dialog[open]"))
         self.click("#rollback-0-confirm")
         self.wait("the run that serves then", lambda: self.text("h1") == "prod" and self.text("#facts .state") == "serving")
-        run = self.show("prod")["run"]
+        run = self.driver.current_url.split("/runs/")[1]
         self.assertNotIn(run, (first, service["version"]))
-        self.assertIn(run, self.driver.current_url)
+        self.assertEqual(self.show(run)["name"], "prod")
         self.click("#stop")
         self.click("#stop-confirm")
         self.wait("it has ended", lambda: self.text("#facts .state") == "succeeded")

@@ -224,6 +224,13 @@ class Reports(PagePlace):
         for series in self.flow("metrics", ids[0], "--json").lines():
             for what in ("last", "best"):
                 self.assertEqual([float(cell) for cell in compared["loss of %s, %s" % (series["task"], what)]], [series[what]] * 2)
+        names = ["loss of work[%d]" % number for number in range(1, 5)]
+        self.assertEqual([figure.get_attribute("data-metric") for figure in self.all(".overlay")], names)
+        for number, figure in enumerate(self.all(".overlay"), 1):
+            self.assertIn("steps 1 to 5, values %s to %d" % (number / 5, number), figure.text)
+        self.assertEqual(len(self.all(".overlay .run0")), 4)
+        self.assertEqual(len(self.all(".overlay .run1")), 4)
+        self.assertEqual([text.strip() for text in self.texts("#legend li")], ["rate0.5", "rate0.1"])
         self.assertEqual({row[0] for row in self.rows("#durations tbody tr")}, {"load", "work", "tool"})
         self.click("#runs tbody tr:nth-child(2) a")
         self.wait("the run", lambda: self.text("h1") == "rate0.1" and len(self.all("#usage")) == 1)

@@ -64,15 +64,25 @@ uint64_t failed_attempted(const RunInfo& run) {
   return static_cast<uint64_t>(count);
 }
 
+/// As a word of a shell: in quotes if it needs them.
+std::string shell_word(const std::string& text) {
+  constexpr const char* kPlain =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@%+,./:-";
+  if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
+  std::string word = "'";
+  for (char c : text) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return word + "'";
+}
+
 }  // namespace
 
-/// A waiting task's event names the signal, or describes in words what it waits for; that of a
-/// dynamic task is empty.
+/// A waiting task's event names the signal, or describes in words what it waits for after the
+/// failure that it names too; that of a dynamic task is empty.
 std::string wait_text(const Event& event) {
   const std::string& what = event.text;
   if (what.empty()) return "waits for its calls";
-  if (what.find(' ') != std::string::npos) return "waits for " + first_line(what);
-  return "waits for the signal `" + what + "`: flow signal " + event.run + " " + what;
+  if (!event.cause.empty()) return "waits for " + first_line(what);
+  return "waits for the signal `" + what + "`: flow signal " + event.run + " " + shell_word(what);
 }
 
 std::string metrics_text(const Value& metrics) {

@@ -92,9 +92,7 @@ std::vector<VerbText> texts_of_views() {
        "Beyond "
        "loopback the page needs TLS and keys.",
        {{"flow ui", "Show the runs in a browser"},
-        {"flow ui --listen 127.0.0.1:8080", "The same at a fixed port"},
-        {"flow ui --listen 10.0.0.7:8443 --tls-cert cert.pem --tls-key key.pem --keys keys",
-         "For others too, who enter a key"}},
+        {"flow ui --listen 127.0.0.1:8080", "The same at a fixed port"}},
        {"show", "ls", "why"}},
       {"report",
        "Writes runs as one HTML file, which can be mailed: the views of `flow ui` as they are now, "
@@ -108,8 +106,8 @@ std::vector<VerbText> texts_of_views() {
        "Follows a state on the whole screen: its runs, the tasks of one of them, its workers with "
        "their GPUs and who holds them, its services, and what waits for what. Keys choose a table, "
        "sort and filter it, cancel a run after a question, and send it a signal; `?` lists them. "
-       "It reads beside the process that executes the runs, for at most a fifth of the time and "
-       "with the lowest priority.\n\n"
+       "It reads beside the process that executes the runs, with at most a fifth of a CPU "
+       "and a low priority.\n\n"
        "Where the output is not a terminal, or with `--once`, it prints one frame as text; with "
        "`--json` everything as one object.",
        {{"flow top", "Follow the newest run that has not ended"},

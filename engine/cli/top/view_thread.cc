@@ -4,17 +4,24 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 #include <utility>
 
-#include "engine/cli/display/screen.hpp"
 #include "engine/cli/display/signals.hpp"
 
 namespace flow::cli {
 
 namespace {
 
-constexpr int kPause = 4;  // after a read, in durations of the read
-constexpr int kLowestPriority = 19;
+constexpr int kPause = 4;        // after a read, in CPU times of the read
+constexpr int kLowPriority = 5;  // a lower one would get no time beside a run that uses all CPUs
+
+/// CPU time of the calling thread.
+int64_t thread_ms() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return now.tv_sec * 1'000 + now.tv_nsec / 1'000'000;
+}
 
 }  // namespace
 
@@ -51,15 +58,15 @@ std::optional<ViewThread::News> ViewThread::take() {
 }
 
 void ViewThread::work() {
-  setpriority(PRIO_PROCESS, 0, kLowestPriority);  // on Linux of this thread only
+  setpriority(PRIO_PROCESS, 0, kLowPriority);  // on Linux of this thread only
   std::unique_lock lock(mutex_);
   while (!is_stopping_) {
     std::string run = run_;
     is_selected_anew_ = false;
     lock.unlock();
-    int64_t begin_ms = steady_ms();
+    int64_t begin_ms = thread_ms();
     News news = read(run);
-    int64_t taken_ms = steady_ms() - begin_ms;
+    int64_t taken_ms = thread_ms() - begin_ms;
     lock.lock();
     news_ = std::move(news);
     lock.unlock();

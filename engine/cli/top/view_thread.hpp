@@ -14,8 +14,8 @@
 
 namespace flow::cli {
 
-/// Reads the state again and again: `interval_ms` after the last time, and for at most a fifth of
-/// the time, with the lowest priority: the run that is watched needs the CPUs.
+/// Reads the state again and again: `interval_ms` after the last time, and with at most a fifth of
+/// a CPU, with a low priority: the run that is watched needs the CPUs.
 class ViewThread {
  public:
   /// `on_change` is called on the thread.

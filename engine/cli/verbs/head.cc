@@ -90,7 +90,18 @@ void print_address(const VerbContext& context, const HeadArguments& arguments, c
   fail_environment(why);
 }
 
+/// Options of the page have no effect without the page.
+void check_page(const PageOptions& page) {
+  bool has_options = !page.token_name.empty() || !page.tls_certificate.empty() ||
+                     !page.tls_key.empty() || !page.keys_file.empty() || !page.hosts.empty();
+  if (page.listen.empty() && has_options)
+    fail(
+        "--token-name, --tls-cert, --tls-key, --keys and --host are options of the page: give "
+        "--ui HOST:PORT too");
+}
+
 int lead(const VerbContext& context, const HeadArguments& arguments) {
+  check_page(arguments.page);
   SignalWait wait;
   EngineOptions options = context.engine();
   options.listen = arguments.listen;
@@ -147,13 +158,10 @@ void add_head(CLI::App& app, VerbContext& context) {
   verb->add_flag("--encrypt", arguments->encrypt, "encrypt data between head and workers");
   add_lost_after_option(verb, arguments->lost_after);
   add_metrics_options(verb, arguments->metrics);
-  CLI::Option* page =
-      verb->add_option("--ui", arguments->page.listen,
-                       "also serve the web page of the state, as `flow ui --listen` does")
-          ->type_name("HOST:PORT");
+  verb->add_option("--ui", arguments->page.listen,
+                   "also serve the web page of the state, as `flow ui --listen` does")
+      ->type_name("HOST:PORT");
   add_page_options(*verb, arguments->page);
-  for (const char* option : {"--token-name", "--tls-cert", "--tls-key", "--keys", "--host"})
-    verb->get_option(option)->needs(page);
   add_log_options(verb, context);
   verb->callback([&context, arguments] {
     context.action = [&context, arguments] { return lead(context, *arguments); };

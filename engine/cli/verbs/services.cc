@@ -67,6 +67,13 @@ std::string latency_text(int64_t us) {
   return text;
 }
 
+/// Whether the front answers requests, and whether anything keeps it going.
+std::string state_text(const ServiceInfo& service, const ServiceTraffic& traffic) {
+  if (traffic.is_draining) return "draining";
+  if (!traffic.is_ready) return "not ready";
+  return service.status == "interrupted" ? "interrupted, answers for its --front-lease" : "ready";
+}
+
 std::vector<std::string> row_of(const ServiceInfo& service) {
   std::string name = service.name.empty() ? service.service : service.name + "/" + service.service;
   std::vector<std::string> row = {name, service.version, service.url.empty() ? "-" : service.url,
@@ -78,7 +85,7 @@ std::vector<std::string> row_of(const ServiceInfo& service) {
   const ServiceTraffic& traffic = *service.traffic;
   char rate[32];
   std::snprintf(rate, sizeof rate, "%.1f/s", traffic.requests_per_second);
-  std::string state = traffic.is_draining ? "draining" : traffic.is_ready ? "ready" : "not ready";
+  std::string state = state_text(service, traffic);
   if (traffic.errors > 0) state += ", " + plural(traffic.errors, "error");
   if (traffic.refused > 0) state += ", " + std::to_string(traffic.refused) + " refused";
   row.insert(row.end(), {std::to_string(traffic.percent) + "%", rate,
@@ -116,6 +123,9 @@ int list_services(const VerbContext& context) {
     if (!services[i].access_log.empty()) print_line("    access log " + services[i].access_log);
     if (!services[i].not_resumed.empty())
       print_line("    its run is not resumed: " + services[i].not_resumed);
+    else if (services[i].status == "interrupted")
+      print_line("    no process executes its run: `flow resume " + services[i].version +
+                 context.head_option() + "` continues it");
   }
   return kDone;
 }

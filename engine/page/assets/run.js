@@ -11,6 +11,7 @@ import { timeline } from "./timeline.js";
 import { virtualTable } from "./virtual.js";
 
 const JSON_MAX = 20000;
+const METRICS_PAUSES = 10;
 const GROUPS_MAX = 300;  // an imported workflow may have a name for each of its tasks
 
 /** The counts by the name of a task, in the order of the plan. */
@@ -205,6 +206,16 @@ export function runView(main, route, session) {
     show(params, Object.keys(run.params).length === 0 ? null : h("section", { "aria-labelledby": "params-title" }, h("h2", { id: "params-title" }, "Parameters"), jsonBlock(run.params)));
   }
 
+  // Reading the metrics of a large run costs the server as much as reading its tasks.
+  let metricsAt = 0;
+  async function loadMetrics(isNeeded) {
+    const begin = performance.now();
+    if (!isNeeded && begin < metricsAt) return;
+    await metrics.load();
+    const end = performance.now();
+    metricsAt = end + METRICS_PAUSES * (end - begin);
+  }
+
   async function load() {
     const before = performance.now();
     const was = run === null ? null : run.status;
@@ -217,12 +228,12 @@ export function runView(main, route, session) {
       run = { ...store.run, tasks: store.tasks };
       draw();
     }
-    await Promise.all([metrics.load(), logHolder.open ? log.refresh() : undefined]);
     readMs = performance.now() - before;
+    await Promise.all([loadMetrics(was !== run.status), logHolder.open ? log.refresh() : undefined]);
     if (was !== null && was !== run.status) announce(`The run is ${run.status}.`);
   }
-  // A large run is asked for less often.
-  const refresh = throttled(load, () => Math.max(500, 4 * readMs));
+  // A large run is asked for less often: the server says anyway only now and then that it has changed.
+  const refresh = throttled(load, () => Math.max(500, readMs));
 
   return { ready: load(), reload: refresh, run: refresh, runs: () => run !== null && updateActions(), end: () => log.end() };
 }

@@ -1,6 +1,7 @@
 // Several runs side by side: parameters, metrics, durations.
 import { h, show } from "./dom.js";
 import { count, countsText, duration, elapsedElement, groupOf, runLink, stateElement, timeElement } from "./format.js";
+import { overlays } from "./overlay.js";
 
 const ROWS_MAX = 500;
 
@@ -70,6 +71,7 @@ export function compareView(main, { runs }) {
         h("td", { class: "number" }, timeElement(run.row.started)), h("td", { class: "number" }, elapsedElement(run.row))))))),
     table("parameters", "Parameters", "Parameter", runs, rowsOf(runs.map(parametersOf))),
     table("metrics", "Metrics", "Metric", runs, rowsOf(runs.map(metricsOf))),
+    overlays(runs, runs.map(labelOf)),
     table("durations", "Durations", "Task", runs, rowsOf(runs.map(durationsOf))),
     table("bundles", "Code", "Bundle", runs, rowsOf(runs.map((run) => new Map([["SHA-256", run.code.bundle.slice(0, 12)]])))));
 }

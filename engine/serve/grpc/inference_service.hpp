@@ -6,18 +6,20 @@
 namespace flow {
 
 using InferenceStubs = inference::GRPCInferenceService;
-/// Calls of inference get bytes, so that tensors are not copied; all others get messages.
-using RawMethods = InferenceStubs::WithRawCallbackMethod_ModelInfer<
+/// Calls get bytes, so that tensors are not copied, and so that what clients compress is decompressed
+/// with a limit.
+using InferMethods = InferenceStubs::WithRawCallbackMethod_ModelInfer<
     InferenceStubs::WithRawCallbackMethod_ModelStreamInfer<InferenceStubs::Service>>;
-using RepositoryMethods = InferenceStubs::WithCallbackMethod_RepositoryIndex<
-    InferenceStubs::WithCallbackMethod_RepositoryModelLoad<
-        InferenceStubs::WithCallbackMethod_RepositoryModelUnload<RawMethods>>>;
-using ModelMethods = InferenceStubs::WithCallbackMethod_ModelReady<
-    InferenceStubs::WithCallbackMethod_ModelMetadata<InferenceStubs::WithCallbackMethod_ModelConfig<
-        InferenceStubs::WithCallbackMethod_ModelStatistics<RepositoryMethods>>>>;
-using InferenceMethods =
-    InferenceStubs::WithCallbackMethod_ServerLive<InferenceStubs::WithCallbackMethod_ServerReady<
-        InferenceStubs::WithCallbackMethod_ServerMetadata<ModelMethods>>>;
+using RepositoryMethods = InferenceStubs::WithRawCallbackMethod_RepositoryIndex<
+    InferenceStubs::WithRawCallbackMethod_RepositoryModelLoad<
+        InferenceStubs::WithRawCallbackMethod_RepositoryModelUnload<InferMethods>>>;
+using ModelMethods = InferenceStubs::WithRawCallbackMethod_ModelReady<
+    InferenceStubs::WithRawCallbackMethod_ModelMetadata<
+        InferenceStubs::WithRawCallbackMethod_ModelConfig<
+            InferenceStubs::WithRawCallbackMethod_ModelStatistics<RepositoryMethods>>>>;
+using InferenceMethods = InferenceStubs::WithRawCallbackMethod_ServerLive<
+    InferenceStubs::WithRawCallbackMethod_ServerReady<
+        InferenceStubs::WithRawCallbackMethod_ServerMetadata<ModelMethods>>>;
 
 class InferenceService final : public InferenceMethods {
  public:
@@ -25,45 +27,40 @@ class InferenceService final : public InferenceMethods {
 
   using Context = grpc::CallbackServerContext;
   using Reactor = grpc::ServerUnaryReactor;
+  using Message = grpc::ByteBuffer;
 
   // These three need no key.
-  Reactor* ServerLive(Context* context, const inference::ServerLiveRequest* request,
-                      inference::ServerLiveResponse* response) override;
-  Reactor* ServerReady(Context* context, const inference::ServerReadyRequest* request,
-                       inference::ServerReadyResponse* response) override;
-  Reactor* ModelReady(Context* context, const inference::ModelReadyRequest* request,
-                      inference::ModelReadyResponse* response) override;
+  Reactor* ServerLive(Context* context, const Message* request, Message* response) override;
+  Reactor* ServerReady(Context* context, const Message* request, Message* response) override;
+  Reactor* ModelReady(Context* context, const Message* request, Message* response) override;
 
-  Reactor* ServerMetadata(Context* context, const inference::ServerMetadataRequest* request,
-                          inference::ServerMetadataResponse* response) override;
-  Reactor* ModelMetadata(Context* context, const inference::ModelMetadataRequest* request,
-                         inference::ModelMetadataResponse* response) override;
-  Reactor* ModelConfig(Context* context, const inference::ModelConfigRequest* request,
-                       inference::ModelConfigResponse* response) override;
-  Reactor* ModelStatistics(Context* context, const inference::ModelStatisticsRequest* request,
-                           inference::ModelStatisticsResponse* response) override;
-  Reactor* RepositoryIndex(Context* context, const inference::RepositoryIndexRequest* request,
-                           inference::RepositoryIndexResponse* response) override;
+  Reactor* ServerMetadata(Context* context, const Message* request, Message* response) override;
+  Reactor* ModelMetadata(Context* context, const Message* request, Message* response) override;
+  Reactor* ModelConfig(Context* context, const Message* request, Message* response) override;
+  Reactor* ModelStatistics(Context* context, const Message* request, Message* response) override;
+  Reactor* RepositoryIndex(Context* context, const Message* request, Message* response) override;
   // A service has one model, which is there until it ends: these two are refused.
-  Reactor* RepositoryModelLoad(Context* context,
-                               const inference::RepositoryModelLoadRequest* request,
-                               inference::RepositoryModelLoadResponse* response) override;
-  Reactor* RepositoryModelUnload(Context* context,
-                                 const inference::RepositoryModelUnloadRequest* request,
-                                 inference::RepositoryModelUnloadResponse* response) override;
-  Reactor* ModelInfer(Context* context, const grpc::ByteBuffer* request,
-                      grpc::ByteBuffer* response) override;
-  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ModelStreamInfer(
-      Context* context) override;
+  Reactor* RepositoryModelLoad(Context* context, const Message* request,
+                               Message* response) override;
+  Reactor* RepositoryModelUnload(Context* context, const Message* request,
+                                 Message* response) override;
+  Reactor* ModelInfer(Context* context, const Message* request, Message* response) override;
+  grpc::ServerBidiReactor<Message, Message>* ModelStreamInfer(Context* context) override;
 
  private:
-  /// Ends the call, which is noted.
+  /// Ends the call with what `fill(request, response)` returns and has filled. It is noted.
+  template <typename Request, typename Response, typename Fill>
+  Reactor* answer(Context& context, const char* method, const Message& request, Message& response,
+                  const Fill& fill) const;
   Reactor* finished(Context& context, const char* method, grpc::Status status) const;
-  /// Answers with the JSON that HTTP sends for `endpoint`, between `before` and `after`.
+  /// Fills `response` with the JSON that HTTP sends for `endpoint`, between `before` and `after`.
   grpc::Status describe(Context& context, Endpoint endpoint, google::protobuf::Message& response,
                         const char* before = "", const char* after = "") const;
-
-  Reactor* refuse_load(Context& context, const char* method, const std::string& model) const;
+  /// As describe(), of the model that the request names.
+  template <typename Request>
+  grpc::Status describe_model(Context& context, Endpoint endpoint, const Request& request,
+                              google::protobuf::Message& response) const;
+  grpc::Status refuse_load(Context& context, const std::string& model) const;
 
   const InferCallOptions options_;
 };

@@ -372,15 +372,40 @@ TEST_CASE("a compressed message that is damaged is an invalid argument") {
   }
 }
 
-TEST_CASE("a compressed message of a call other than inference is refused") {
+TEST_CASE("a compressed message of a call other than inference is read, up to 64 KiB") {
   GrpcService service;
-  grpc::ClientContext context;
-  context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
-  inference::ModelReadyRequest request;
-  request.set_name(std::string(10'000, 'x'));
-  inference::ModelReadyResponse response;
-  grpc::Status status = service.stub->ModelReady(&context, request, &response);
-  CHECK(status.error_code() == grpc::StatusCode::UNIMPLEMENTED);
+  auto metadata_of = [&](const std::string& model) {
+    grpc::ClientContext context;
+    context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
+    inference::ModelMetadataRequest request;
+    request.set_name(model);
+    inference::ModelMetadataResponse response;
+    return service.stub->ModelMetadata(&context, request, &response);
+  };
+  grpc::Status status = metadata_of(std::string(10'000, 'x'));
+  CHECK(status.error_code() == grpc::StatusCode::NOT_FOUND);
+  CHECK_THAT(status.error_message(), Catch::Contains("there is no model `xxx"));
+  status = metadata_of(std::string(100'000, 'x'));
+  CHECK(status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED);
+  CHECK_THAT(status.error_message(), Catch::Contains("larger than 65536 bytes"));
+
+  grpc::GenericStub generic(channel_to(service.server->port()));
+  auto call_with = [&](const std::string& bytes, grpc_compression_algorithm algorithm) {
+    grpc::Slice slice(bytes);
+    grpc::ByteBuffer request(&slice, 1), response;
+    compression_of(request) = algorithm;
+    grpc::ClientContext context;
+    std::promise<grpc::Status> done;
+    generic.UnaryCall(&context, "/inference.GRPCInferenceService/ModelReady", {}, &request,
+                      &response, [&](grpc::Status ended) { done.set_value(std::move(ended)); });
+    return done.get_future().get();
+  };
+  CHECK(call_with("\xff", GRPC_COMPRESS_NONE).error_code() == grpc::StatusCode::INVALID_ARGUMENT);
+  CHECK(call_with("no gzip", GRPC_COMPRESS_GZIP).error_code() ==
+        grpc::StatusCode::INVALID_ARGUMENT);
+  std::vector<int> statuses;
+  for (const RequestRecord& record : service.backend->noted()) statuses.push_back(record.status);
+  CHECK(statuses == std::vector<int>{404, 413, 400, 400});
 }
 
 TEST_CASE("a port in use and an address of another machine are errors that say what to do") {
