@@ -77,6 +77,9 @@ Result<std::unique_ptr<LocalEngine>> LocalEngine::open(const EngineOptions& opti
   auto started = EngineLoop::start(loop_options, std::move(*store));
   FLOW_TRY(started);
   engine->engine_loop_ = std::move(*started);
+  auto metrics = open_metrics(options.metrics, *engine->engine_loop_);
+  FLOW_TRY(metrics);
+  engine->metrics_ = std::move(*metrics);
   FLOW_TRY(engine->start_notifier());
   FLOW_TRY(engine->lead(dir));
   engine->resume_left_runs();  // before a client can start a version of what they serve
@@ -88,9 +91,6 @@ Result<std::unique_ptr<LocalEngine>> LocalEngine::open(const EngineOptions& opti
         [&to = *engine->server_](std::shared_ptr<cluster::SessionChannel> channel) {
           to.accept(std::make_shared<SessionConnection>(std::move(channel)));
         });
-  auto metrics = open_metrics(options.metrics, *engine->engine_loop_);
-  FLOW_TRY(metrics);
-  engine->metrics_ = std::move(*metrics);
   return engine;
 }
 

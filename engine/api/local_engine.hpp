@@ -150,7 +150,7 @@ class LocalEngine final : public EngineService, private RunEngine {
   std::unique_ptr<Server> server_;
   std::unique_ptr<Notifier> notifier_;
   std::atomic<Notifier*> active_notifier_{nullptr};  // for the loop's thread
-  std::unique_ptr<MetricsServer> metrics_;  // last: it reads the others
+  std::unique_ptr<MetricsServer> metrics_;           // last: it reads the others
 };
 
 }  // namespace flow

@@ -133,7 +133,14 @@ Status LocalEngine::adopt_serving_version(const std::string& name, const RunId& 
   });
   if (!is_served) return {};
   Status resumed = resume_unattended(*left);
-  if (resumed.ok()) return {};
+  bool goes_on = resumed.ok();
+  if (!goes_on)  // the client that it was executed for may have resumed it meanwhile
+    engine_loop_->inspect([&](const core::State& state, InputResolver&) {
+      auto run = state.runs.find(*left);
+      goes_on =
+          run != state.runs.end() && !run->second.stopping && parts.active_runs.contains(*left);
+    });
+  if (goes_on) return {};
   return Error{resumed.error().kind,
                fmt::format("the run {} serves `{}`, but nothing executes it, and it cannot be "
                            "resumed: {}. So there would be no canary beside it: the new version "

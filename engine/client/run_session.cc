@@ -111,8 +111,8 @@ bool ClientRunSession::serve(const std::shared_ptr<EngineConnection>& connection
   return !connection_;
 }
 
-// The death of a client interrupts its run, if this has not ended, is not detached and does not only
-// serve. When a head ends, its workers continue what they run, and the client finds the next head.
+// The death of a client interrupts its run, unless that has ended, is detached or only serves. When
+// a head ends, its workers continue what they run, and the client finds the next head.
 void ClientRunSession::on_disconnected(Lock& lock, int64_t reconnect_window_ms) {
   changed_.wait_for(lock, std::chrono::milliseconds(reconnect_window_ms),
                     [this] { return connection_ || is_over_ || quits_; });

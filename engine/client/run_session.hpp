@@ -1,8 +1,8 @@
 // A run that the writer executes for a client: the server's end of the stream of its events.
 //
 // If the client's connection breaks, the client has a while to connect again: it then gets the
-// replies that it has not acknowledged. If it does not connect again, its run is interrupted, or, if
-// it was submitted as detached or only serves, continues to its end without a client.
+// replies that it has not acknowledged. If it does not connect again, its run is interrupted, or,
+// if it was submitted as detached or only serves, continues to its end without a client.
 #pragma once
 #include <atomic>
 #include <condition_variable>

@@ -226,10 +226,10 @@ void Transition::on(const AttemptSucceeded& event) {
         Cause::user_error,
         "the service `" + shown_name(r, unit) + "` ended by itself: its function returned", "", 0};
     WorkerId at = r.units[unit].worker;
-    if (!end_attempt(r, unit, Outcome::failed)) return;
+    if (!end_attempt(r, unit, AttemptEnding::failed)) return;
     return retry_or_fail(r, unit, failure, {at});
   }
-  if (!end_attempt(r, unit, Outcome::succeeded, false)) return;
+  if (!end_attempt(r, unit, AttemptEnding::succeeded, false)) return;
   clear(r.units[unit]);
   if (service) return end_service(r, unit);
   learn_duration(r, unit, event.duration_us);
@@ -260,7 +260,7 @@ void Transition::on(const AttemptWaiting& event) {
   Run& r = run(event.id.run);
   note_usage(event.id, event.usage);
   UnitId unit = event.id.unit;
-  if (!end_attempt(r, unit, Outcome::succeeded)) return;
+  if (!end_attempt(r, unit, AttemptEnding::succeeded)) return;
   Unit& u = r.units[unit];
   auto detail = copy_of(u);
   // A wait that an earlier attempt began keeps its deadline.
@@ -282,7 +282,7 @@ void Transition::on(const AttemptWaiting& event) {
 void Transition::on(const AttemptStopped& event) {
   Run& r = run(event.id.run);
   note_usage(event.id, event.usage);
-  if (!end_attempt(r, event.id.unit, Outcome::stopped)) return;
+  if (!end_attempt(r, event.id.unit, AttemptEnding::stopped)) return;
   if (r.ending && is_service(r, event.id.unit)) return end_service(r, event.id.unit);
   to_ready(r, event.id.unit);
 }
@@ -383,12 +383,14 @@ void Transition::fail_attempt(Run& run, UnitId unit, const Failure& failure, con
   retry_or_fail(run, unit, failure, ending);
 }
 
-Outcome Transition::outcome_of(Cause cause) {
-  if (cause == Cause::cancelled || cause == Cause::stopped) return Outcome::stopped;
-  return budget_of(cause) == RetryBudget::infrastructure ? Outcome::lost : Outcome::failed;
+AttemptEnding Transition::outcome_of(Cause cause) {
+  if (cause == Cause::cancelled || cause == Cause::stopped) return AttemptEnding::stopped;
+  return budget_of(cause) == RetryBudget::infrastructure ? AttemptEnding::lost
+                                                         : AttemptEnding::failed;
 }
 
-bool Transition::end_attempt(Run& run, UnitId unit, std::optional<Outcome> outcome, bool kills) {
+bool Transition::end_attempt(Run& run, UnitId unit, std::optional<AttemptEnding> outcome,
+                             bool kills) {
   FLOW_CHECK(run.units[unit].phase == Phase::running);
   touch(run);
   note_gpus_held(run, unit, at_);

@@ -25,8 +25,9 @@ double nano_per_ms(const State& state, const Run& run) {
   double nano = 0;
   for (UnitId unit : run.budget->running) {
     Time until = run.units[unit].assigned + kHourMs;
-    nano += cost_of_parts(run.budget->terms.prices,
-                          consumption_of_attempt(state, run, unit, Outcome::succeeded, until));
+    nano +=
+        cost_of_parts(run.budget->terms.prices,
+                      consumption_of_attempt(state, run, unit, AttemptEnding::succeeded, until));
   }
   return nano / static_cast<double>(kHourMs);
 }
@@ -44,7 +45,7 @@ double accrued_nano(const State& state, const Run& run, Time at) {
   double nano = 0;
   for (UnitId unit : run.budget->running)
     nano += cost_of_parts(run.budget->terms.prices,
-                          consumption_of_attempt(state, run, unit, Outcome::succeeded, at));
+                          consumption_of_attempt(state, run, unit, AttemptEnding::succeeded, at));
   return nano;
 }
 
@@ -131,11 +132,11 @@ void Transition::budget_timer_fired(Run& run) {
 
 // An attempt of the run has ended.
 void Transition::spend_budget(Run& run, UnitId unit, const std::vector<Consumption>& used,
-                              Outcome outcome) {
+                              AttemptEnding outcome) {
   if (!run.budget) return;
   RunBudget& budget = *run.budget;
   budget.spent_nano += cost_of_parts(budget.terms.prices, used);
-  if (outcome == Outcome::lost || outcome == Outcome::stopped) return;
+  if (outcome == AttemptEnding::lost || outcome == AttemptEnding::stopped) return;
   int64_t& longest = budget.longest_ms.at(run.node(run.units[unit].node).def);
   longest = std::max<int64_t>(longest, at_ - run.units[unit].assigned);
 }
@@ -158,9 +159,11 @@ bool Transition::review_budget(Run& run) {
   }
   Time next =
       used >= limit ? 0 : time_of_use(state_, run, budget.has_warned ? limit : warn_at, state_.at);
-  if (next == budget.timer_at) return false;
+  // One that fires early asks again: each attempt that ends would add another one.
+  bool is_asked = budget.timer_at != 0 && budget.timer_at <= next;
+  if (next == 0 || is_asked) return false;
   budget.timer_at = next;
-  if (next != 0) emit(SetTimer{run.id, kBudgetTimer, ++budget.serial, next});
+  emit(SetTimer{run.id, kBudgetTimer, ++budget.serial, next});
   return false;
 }
 

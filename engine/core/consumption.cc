@@ -53,26 +53,40 @@ Consumption plain_success(const Run& run, UnitId unit) {
   return used;
 }
 
+bool is_simple(const Run& run, UnitId unit, const Resources& resources) {
+  return !resources.is_gang() && resources.gpus_milli == 0 && !is_service(run, unit) &&
+         !is_dynamic(run, unit);
+}
+
 /// Most units of a large run end so, and need no entry of their own.
 bool is_plain(const Run& run, UnitId unit, const std::vector<Consumption>& used) {
   const Resources& resources = resources_of(run, unit);
-  bool is_simple = !is_service(run, unit) && !is_dynamic(run, unit) && !resources.is_gang() &&
-                   resources.gpus_milli == 0 && used.size() == 1 && used[0].labels.empty();
-  return is_simple && used[0].cpu_milli_ms == resources.cpus_milli * used[0].rank_ms &&
+  bool has_no_label = used.size() == 1 && used[0].labels.empty();
+  return has_no_label && is_simple(run, unit, resources) &&
+         used[0].cpu_milli_ms == resources.cpus_milli * used[0].rank_ms &&
          used[0].memory_byte_ms == static_cast<double>(resources.memory_bytes) * used[0].rank_ms;
+}
+
+/// The same without the consumption, which costs more; false if it has to be computed to know.
+bool is_plain_at_once(const State& state, const Run& run, UnitId unit) {
+  const Resources& resources = resources_of(run, unit);
+  if (run.budget || !is_simple(run, unit, resources)) return false;
+  const WorkerInfo& worker = state.workers.at(run.units[unit].worker).info;
+  if (!worker.labels.empty()) return false;
+  SchedulingClass held = held_on(worker, run, unit);
+  return held.cpus_milli == resources.cpus_milli && held.memory_bytes == resources.memory_bytes;
 }
 
 }  // namespace
 
 std::vector<Consumption> consumption_of_attempt(const State& state, const Run& run, UnitId unit,
-                                                Outcome outcome, Time until) {
+                                                AttemptEnding outcome, Time until) {
   const Unit& u = run.units[unit];
   const Resources& resources = resources_of(run, unit);
   AttemptTimes times = unit < run.times.size() ? run.times[unit] : AttemptTimes{};
   double held_ms = static_cast<double>(std::max<Time>(until - u.assigned, 0));
   double stage_ms = std::clamp(static_cast<double>(times.stage_s) * kSecondMs, 0.0, held_ms);
   std::vector<Consumption> parts;
-  bool is_first = true;
   for_each_rank(u, [&](WorkerId at, const std::vector<std::string>& gpus) {
     const WorkerInfo& worker = state.workers.at(at).info;
     SchedulingClass held = held_on(worker, run, unit);
@@ -87,13 +101,16 @@ std::vector<Consumption> consumption_of_attempt(const State& state, const Run& r
       add_gpu_time(rank.gpus, model_of(worker, uuid), gpu_milli_of(resources) * held_ms);
       rank.gpu_stage_milli_ms += gpu_milli_of(resources) * stage_ms;
     }
+    bool is_first = parts.empty();
     if (is_first) {
       rank.attempts = 1;
       if (times.cpu_s < 0) rank.unmeasured = 1;
       if (times.cpu_s >= 0) rank.cpu_used_us = static_cast<double>(times.cpu_s) * kMicro;
     }
-    is_first = false;
-    merge(parts, rank);
+    if (is_first)
+      parts.push_back(std::move(rank));
+    else
+      merge(parts, rank);
   });
   return parts;
 }
@@ -107,8 +124,9 @@ std::vector<Consumption> consumption_of(const Run& run, UnitId unit) {
 }
 
 // Called before the unit leaves its phase.
-void Transition::note_consumption(Run& run, UnitId unit, Outcome outcome, bool is_result,
+void Transition::note_consumption(Run& run, UnitId unit, AttemptEnding outcome, bool is_result,
                                   Time until) {
+  if (is_result && is_plain_at_once(state_, run, unit)) return;
   std::vector<Consumption> used = consumption_of_attempt(state_, run, unit, outcome, until);
   spend_budget(run, unit, used, outcome);
   if (is_result && is_plain(run, unit, used)) return;

@@ -446,7 +446,7 @@ AttemptTotals totals_of(const Run& run, UnitId unit);
 /// What the running attempt of the unit has held until then, if it ends with this outcome: an entry
 /// per set of labels of its workers.
 std::vector<Consumption> consumption_of_attempt(const State& state, const Run& run, UnitId unit,
-                                                Outcome outcome, Time until);
+                                                AttemptEnding outcome, Time until);
 /// What all ended attempts of the unit held. Empty for a cached unit that had none.
 std::vector<Consumption> consumption_of(const Run& run, UnitId unit);
 /// The instances of an expanded map, or the replicas of a service, in order.

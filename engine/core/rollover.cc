@@ -355,9 +355,9 @@ void Transition::release_held_back(Run& run) {
   run.rollover.phase = RolloverPhase::none;
 }
 
-// An engine starts: attempts of this machine are gone. What was under way continues at its step when
-// both versions are resumed; until then the fronts give all traffic to the version before. They may
-// not have been told how an earlier rollover ended.
+// An engine starts: attempts of this machine are gone. What was under way continues at its step
+// when both versions are resumed; until then the fronts give all traffic to the version before.
+// They may not have been told how an earlier rollover ended.
 void Transition::interrupt_rollover(Run& run) {
   if (run.name.empty()) return;
   if (run.rollover.phase == RolloverPhase::done) {

@@ -21,8 +21,7 @@ bool runs_on_other_worker(const Unit& running) {
 bool only_serves(const State& state, const Run& run) {
   bool is_left_alone =
       run.has_result && run.open_units() == run.open_services + run.open_replica_sets;
-  bool is_served =
-      state.restarts_services && (is_left_alone || is_under_way(run.rollover.phase));
+  bool is_served = state.restarts_services && (is_left_alone || is_under_way(run.rollover.phase));
   return run.status == RunStatus::serving || is_served;
 }
 
@@ -75,7 +74,7 @@ void Transition::count_ended_with_engine() {
       const Unit& u = r.units[unit];
       if (u.phase != Phase::running || runs_on_other_worker(u)) continue;
       note_gpus_held(r, unit, former_at_);
-      note_consumption(r, unit, Outcome::lost, false, former_at_);
+      note_consumption(r, unit, AttemptEnding::lost, false, former_at_);
     }
   }
 }
@@ -221,10 +220,11 @@ void Transition::propagate_skips() {
 void Transition::propagate() {
   propagate_skips();
   for (size_t i = 0; i < touched_.size(); i++) {
-    update_run_status(run(touched_[i]));
+    Run& r = run(touched_[i]);
+    update_run_status(r);
     propagate_skips();
-    if (!review_budget(run(touched_[i]))) continue;
-    update_run_status(run(touched_[i]));
+    if (!r.budget || !review_budget(r)) continue;
+    update_run_status(r);
     propagate_skips();
   }
   review_rollovers();

@@ -109,7 +109,7 @@ class Transition {
   /// Handles an attempt without a result: schedules another one if the budget allows it.
   void retry_or_fail(Run& run, UnitId unit, const Failure& failure, const Ending& ending);
   void fail_attempt(Run& run, UnitId unit, const Failure& failure, const Ending& ending);
-  static Outcome outcome_of(Cause cause);
+  static AttemptEnding outcome_of(Cause cause);
   /// Starts a service again whose attempt was ready. It costs no retry.
   void restart_service(Run& run, UnitId unit, const Failure& failure, const Ending& ending);
   /// Spends one retry of the budget. Returns the number spent, or 0 if the budget is exhausted.
@@ -126,18 +126,19 @@ class Transition {
   void note_progress(const AttemptId& id);
   /// Without an outcome the attempt had not begun. `kills`: ranks that still run are killed; else
   /// its result counts. False: nothing waits for the unit, which is no part of the run any more.
-  [[nodiscard]] bool end_attempt(Run& run, UnitId unit, std::optional<Outcome> outcome,
+  [[nodiscard]] bool end_attempt(Run& run, UnitId unit, std::optional<AttemptEnding> outcome,
                                  bool kills = true);
   // usage.cc
   void begin_usage(Run& run, UnitId unit);
   void note_usage(const AttemptId& id, const AttemptUsage& usage);
   void note_gpus_held(Run& run, UnitId unit, Time until);
   // consumption.cc
-  void note_consumption(Run& run, UnitId unit, Outcome outcome, bool is_result, Time until);
+  void note_consumption(Run& run, UnitId unit, AttemptEnding outcome, bool is_result, Time until);
   void keep_consumption(Run& run, UnitId unit);
   void count_ended_with_engine();  // runs.cc
   // budget.cc
-  void spend_budget(Run& run, UnitId unit, const std::vector<Consumption>& used, Outcome outcome);
+  void spend_budget(Run& run, UnitId unit, const std::vector<Consumption>& used,
+                    AttemptEnding outcome);
   void budget_timer_fired(Run& run);
   /// Returns whether it stopped the run.
   bool review_budget(Run& run);

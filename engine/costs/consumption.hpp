@@ -11,7 +11,7 @@
 namespace flow {
 
 /// How an attempt ended, for the question what its time was good for.
-enum class Outcome : uint8_t {
+enum class AttemptEnding : uint8_t {
   succeeded,  // its result counts; of a service, it ended with its run
   failed,     // by its task: another attempt had to do it again, or the task failed
   lost,       // by its worker or its engine, which ended
@@ -25,7 +25,7 @@ using GpuTimes = std::vector<std::pair<std::string, double>>;
 /// Of attempts of one task instance that ended in the same way on workers with the same labels.
 /// Doubles hold the products exactly up to 2^53.
 struct Consumption {
-  Outcome outcome = Outcome::succeeded;
+  AttemptEnding outcome = AttemptEnding::succeeded;
   Labels labels;            // of the workers; sorted by name
   uint32_t attempts = 0;    // of a gang: counted where its rank 0 ran
   double rank_ms = 0;       // time from assigned to ended, of each rank

@@ -58,9 +58,9 @@ void CostTable::add_used(CostRow& row, const TaskConsumption& task, const Consum
                          const Prices& prices) const {
   Cost cost = prices.currency == currency_ ? cost_of(prices, used) : unpriced(used);
   add_figures(row.all, used, cost);
-  if (used.outcome == Outcome::failed) add_figures(row.failed, used, cost);
-  if (used.outcome == Outcome::lost) add_figures(row.lost, used, cost);
-  if (used.outcome == Outcome::stopped) add_figures(row.stopped, used, cost);
+  if (used.outcome == AttemptEnding::failed) add_figures(row.failed, used, cost);
+  if (used.outcome == AttemptEnding::lost) add_figures(row.lost, used, cost);
+  if (used.outcome == AttemptEnding::stopped) add_figures(row.stopped, used, cost);
   double rank_hours = used.rank_ms / kMsPerHour;
   row.cpu_hours_asked += task.cpus_milli / kMilliPerUnit * rank_hours;
   row.memory_gb_hours_asked += static_cast<double>(task.memory_bytes) / kBytesPerGb * rank_hours;

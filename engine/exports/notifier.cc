@@ -1,7 +1,9 @@
 #include "engine/exports/notifier.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -57,6 +59,14 @@ struct MemoryFile {
       text.remove_prefix(static_cast<size_t>(written));
     }
     return ::lseek(descriptor, 0, SEEK_SET) == 0;
+  }
+  /// Frees what is behind the part that begin() shows.
+  void drop_rest() const {
+    constexpr off_t kKept = 4096;
+    struct stat info {};
+    if (::fstat(descriptor, &info) == 0 && info.st_size > kKept)
+      (void)::fallocate(descriptor, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, kKept,
+                        info.st_size - kKept);
   }
   std::string begin() const {
     std::string text(kOutputShown, '\0');
@@ -122,7 +132,7 @@ void Notifier::add(const core::RunId& run,
 void Notifier::finish() {
   std::unique_lock lock(mutex_);
   const int64_t begin_ms = steady_now_ms();
-  while (thread_.joinable() && !entries_.empty()) {
+  while (!is_stopping_ && thread_.joinable() && !entries_.empty()) {
     const int64_t until_ms = std::max(begin_ms, command_ended_ms_) + kNotifyExitMs;
     bool is_in_vain = steady_now_ms() >= until_ms || next_due()->second.due_ms > until_ms;
     if (is_in_vain && !runs_command_) break;
@@ -175,7 +185,11 @@ void Notifier::work() {
     failpoint("notify-before-record");
     bool is_kept = hooks_.put(key, encode_notification(entry.notification));
     lock.lock();
-    if (!is_kept) return;  // the engine has stopped: the next process tells it again
+    if (!is_kept) {  // the engine has stopped: the next process sends it again
+      is_stopping_ = true;
+      changed_.notify_all();
+      return;
+    }
     if (entry.notification.is_done()) {
       entries_.erase(key);
     } else {
@@ -212,13 +226,18 @@ std::string Notifier::tell(Entry& entry) {
       open.push_back(target);
       continue;
     }
-    if (about.failed_since_ms == 0) about.failed_since_ms = now_ms();
-    bool is_late = now_ms() - about.failed_since_ms >= kNotifyWithinMs;
-    bool is_given_up = is_final || is_late;
+    // Without its variables this process leaves it to another one.
+    auto has = [&](const std::string& name) {
+      return name.empty() || !variable(entry, name).empty();
+    };
+    bool is_ours = target.is_command || (has(target.variable) && has(about.to.secret_variable));
+    if (is_ours && about.failed_since_ms == 0) about.failed_since_ms = now_ms();
+    bool is_late = is_ours && now_ms() - about.failed_since_ms >= kNotifyWithinMs;
+    bool gives_up = is_final || is_late;
     std::string text = not_told(target, about.run, told.error().message);
     log::warning("notification failed", {.run = about.run, .detail = text});
-    if (is_given_up) hooks_.warn(about.run, text + ". It is not tried again");
-    if (!is_given_up) open.push_back(target);
+    if (gives_up) hooks_.warn(about.run, text + ". It is not tried again");
+    if (!gives_up) open.push_back(target);
     if (first_failure.empty()) first_failure = text;
   }
   about.to.targets = std::move(open);
@@ -303,7 +322,14 @@ Status Notifier::run_program(const std::string& command, const Notification& abo
       {input.descriptor, output.descriptor, output.descriptor},
       {"FLOW_RUN=" + about.run, "FLOW_STATUS=" + about.status, "FLOW_DELIVERY=" + about.delivery});
   FLOW_TRY(child);
-  if (!(*child)->ends_within(kNotifyCommandMs)) {
+  constexpr int64_t kLookMs = 100;
+  const int64_t until_ms = steady_now_ms() + kNotifyCommandMs;
+  bool has_ended = false;
+  while (!has_ended && steady_now_ms() < until_ms) {
+    has_ended = (*child)->ends_within(kLookMs);
+    output.drop_rest();
+  }
+  if (!has_ended) {
     (*child)->kill_group();
     (void)(*child)->reap();
     return environment_error(

@@ -1,5 +1,5 @@
-// Tells webhooks and commands of the ends of runs. What is to be told is in the store, so that the
-// next process with the state tells what this one could not.
+// Posts to webhooks and runs commands when runs have ended. Pending notifications are in the store,
+// so that the next process with the state sends those that this one could not.
 #pragma once
 #include <condition_variable>
 #include <cstdint>

@@ -79,9 +79,16 @@ bool PageAccess::wants_key(const HttpRequest& request) const {
          !is_known(request);
 }
 
+// A browser sends an Origin with each POST. Another port of this machine is another site.
+bool PageAccess::is_own_origin(const HttpRequest& request) const {
+  const char* scheme = exposure_.is_encrypted ? "https" : "http";
+  return equal_names(field_of(request, "Origin"),
+                     fmt::format("{}://{}", scheme, field_of(request, "Host")));
+}
+
 HttpResponse PageAccess::sign_in(const HttpRequest& request) const {
-  if (field_of(request, "Origin").empty())
-    return error_response(403, "signing in needs an Origin: it is for the page itself");
+  if (!is_own_origin(request))
+    return error_response(403, "signing in needs the Origin of the page itself");
   if (!is_key(field_of(request, "X-Flow-Key")))
     return error_response(403, "this is not a key of the page");
   HttpResponse response{200, "{}"};
@@ -127,9 +134,8 @@ std::optional<HttpResponse> PageAccess::check_home(const HttpRequest& request) c
 }
 
 std::optional<HttpResponse> PageAccess::check_action(const HttpRequest& request) const {
-  // A browser sends an Origin with each POST, and the reader of requests compares it with Host.
-  if (field_of(request, "Origin").empty())
-    return error_response(403, "an action needs an Origin: it is for the page itself");
+  if (!is_own_origin(request))
+    return error_response(403, "an action needs the Origin of the page itself");
   if (!secrets_equal(field_of(request, "X-Flow-Token"), tokens_.action))
     return error_response(403, "an action needs the header X-Flow-Token, as /api/session gives it");
   return std::nullopt;

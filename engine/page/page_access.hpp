@@ -49,6 +49,7 @@ class PageAccess {
   bool is_key(std::string_view given) const;
   bool is_own_name(std::string_view host) const;
   std::string cookie_fields() const;
+  bool is_own_origin(const HttpRequest& request) const;
   std::optional<HttpResponse> check_home(const HttpRequest& request) const;
   std::optional<HttpResponse> check_action(const HttpRequest& request) const;
 

@@ -165,7 +165,8 @@ void PageServer::handle(HttpRequest request, HttpReply reply) {
   auto refuse = [send, shared](const Error& error) {
     send(*shared, error_response(status_of(error), error.message));
   };
-  if (!state_.post(std::move(job), std::move(refuse)))
+  // The name of an action's run may belong to another run than a moment ago.
+  if (!state_.post(std::move(job), std::move(refuse), is_action(route.endpoint)))
     send(*shared, busy_response(503, "the page has too many requests"));
 }
 

@@ -42,11 +42,11 @@ void StateThread::poll(std::function<bool()> is_wanted, Job poll) {
   thread_ = engine_thread([this] { work(); });
 }
 
-bool StateThread::post(Job job, Refuse refuse) {
+bool StateThread::post(Job job, Refuse refuse, bool is_new) {
   {
     std::lock_guard lock(mutex_);
     if (jobs_.size() >= kJobsMax) return false;
-    jobs_.push_back({std::move(job), std::move(refuse)});
+    jobs_.push_back({std::move(job), std::move(refuse), is_new});
   }
   changed_.notify_all();
   return true;
@@ -77,6 +77,14 @@ void StateThread::work() {
 }
 
 void StateThread::run(Entry& entry) {
+  const bool is_old = !entry.is_new && reader_ != nullptr;
+  if (entry.is_new) reader_.reset();
+  try {
+    return entry.job(reader());
+  } catch (...) {
+    if (!is_old) return entry.refuse(handled_error());
+  }
+  reader_.reset();  // what the job misses may be newer than the reader
   try {
     entry.job(reader());
   } catch (...) {

@@ -29,8 +29,8 @@ class StateThread {
   StateThread& operator=(const StateThread&) = delete;
 
   /// Any thread. False: kJobsMax jobs wait. What the job or the opening of the state throws is
-  /// given to `refuse`, on the thread.
-  bool post(Job job, Refuse refuse);
+  /// given to `refuse`, on the thread. `is_new`: with a reader that is opened for it.
+  bool post(Job job, Refuse refuse, bool is_new = false);
   /// Runs `poll` on the thread, with a new reader, whenever `is_wanted` is true. Not more often
   /// than each kReaderMs, and for at most a fifth of the time; when it is due it goes before the
   /// jobs. Call it once, before other calls.
@@ -42,6 +42,7 @@ class StateThread {
   struct Entry {
     Job job;
     Refuse refuse;
+    bool is_new = false;
   };
 
   void work();

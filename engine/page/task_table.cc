@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <functional>
 #include <iterator>
 #include <string_view>
@@ -14,6 +15,8 @@
 namespace flow {
 
 namespace {
+
+constexpr std::chrono::minutes kUnusedFor{1};  // then a table is dropped
 
 /// Of all that a row shows. Two rows with one hash are equal for all that matters here: a row that
 /// is wrongly kept would be one of 2^64.
@@ -103,6 +106,9 @@ std::string TaskTable::changes(uint64_t table, uint64_t since) const {
 
 TaskTable& TaskTables::read(const Reader& reader, const std::string& selector) {
   RunInfo run = reader.show(selector);
+  std::erase_if(entries_, [&](const Entry& each) {
+    return each.read_at + kUnusedFor < std::chrono::steady_clock::now();
+  });
   auto entry =
       std::ranges::find_if(entries_, [&](const Entry& each) { return each.table.run() == run.id; });
   if (entry == entries_.end()) {

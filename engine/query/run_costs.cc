@@ -63,7 +63,7 @@ class RunCosts {
     task.used = core::consumption_of(run, unit);
     if (u.phase == core::Phase::running)
       for (const Consumption& part :
-           core::consumption_of_attempt(*loaded.state, run, unit, Outcome::succeeded, until))
+           core::consumption_of_attempt(*loaded.state, run, unit, AttemptEnding::succeeded, until))
         merge(task.used, part);
     int64_t peak = core::totals_of(run, unit).peak_memory;
     bool has_one = u.attempts == 1 && u.finished > 0 && peak >= 0;

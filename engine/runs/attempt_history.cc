@@ -57,8 +57,8 @@ AttemptRow newest_attempt(const core::State& state, const core::Run& run, core::
   core::AttemptTimes times = core::times_of(run, unit);
   AttemptRow row;
   row.attempt = u.attempts;
-  row.assigned = u.assigned;
-  row.ended = std::max(u.finished, u.assigned);
+  row.assigned = u.started;  // a snapshot keeps `assigned` of running tasks only
+  row.ended = std::max(u.finished, u.started);
   row.queue_us = us_of(times.queue_s);
   row.stage_us = us_of(times.stage_s);
   row.commit_us = us_of(times.commit_s);
@@ -85,7 +85,9 @@ void AttemptHistory::add_candidates(const core::State& state, const core::Run& r
     const core::Unit& u = run.units[unit];
     bool has_result = u.status == core::UnitStatus::succeeded && !u.cached;
     if (u.attempts == 0 || (!has_result && u.phase != core::Phase::running)) continue;
-    candidates_.push_back({run.id, unit, u.phase, newest_attempt(state, run, unit)});
+    AttemptRow row = newest_attempt(state, run, unit);
+    if (u.phase == core::Phase::running) row.ended = std::max(row.assigned, state.at);
+    candidates_.push_back({run.id, unit, u.phase, std::move(row)});
   }
 }
 
@@ -110,8 +112,7 @@ void AttemptHistory::add_rows(const core::State& state, const core::Record& reco
     if (u.phase == candidate.phase) continue;
     AttemptRow row = candidate.row;
     bool has_run = candidate.phase == core::Phase::running;
-    if (has_run) row.outcome = "stopped";  // by the death of its engine, at an unknown time
-    if (has_run) row.ended = std::max(row.assigned, state.at);
+    if (has_run) row.outcome = "stopped";  // by the death of its engine, after the last record
     put_row(candidate.run, candidate.unit, row, batch);
   }
 }

@@ -1,4 +1,4 @@
-// Who is told of the end of a run, and the rows that make sure of it: one of the run's settings,
+// Notifications of the end of a run, and the rows that hold them: one of the run's settings,
 // and one per end, which is in the batch of the event that ends the run.
 #pragma once
 #include <cstdint>
@@ -27,18 +27,18 @@ struct NotifySettings {
   bool operator==(const NotifySettings&) const = default;
 };
 
-/// The end of a run, and whom it is still to be told.
+/// The end of a run, and the targets that it is still to be sent to.
 struct Notification {
   core::RunId run;
-  std::string delivery;         // an id that is the same each time the end is told
+  std::string delivery;         // an id that is the same each time it is sent
   std::string status;           // of the run at its end
-  NotifySettings to;            // without the targets that were told, or given up
+  NotifySettings to;            // without the targets that were reached, or given up
   int64_t failed_since_ms = 0;  // of the first failure, since the Unix epoch; 0: none yet
   bool is_done() const { return to.targets.empty(); }
   bool operator==(const Notification&) const = default;
 };
 
-/// The notification of this end; done if it is to be told to nobody.
+/// The notification of this end; done if it has no targets.
 Notification notification_of_end(const core::RunId& run, const std::string& status,
                                  core::Time finished, const NotifySettings& settings);
 

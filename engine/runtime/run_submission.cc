@@ -152,11 +152,12 @@ Status RunSubmission::add(Prepared prepared, int32_t jobs, bool replaces) {
   const core::RunId id = context.record.id;
   std::map<std::string, Digest> signals;  // of the replaced run: received signals are kept
   std::optional<core::BudgetTerms> budget = context.budget;
+  const bool is_budget_asked = context.is_budget_asked;  // the context is moved from below
   auto keep_budget = [&](const core::Run& old) {
     if (budget && !old.budget)
       budget->before_nano = static_cast<int64_t>(core::cost_so_far(old, budget->prices));
     if (!old.budget) return;
-    if (!budget) budget = old.budget->terms;
+    if (!budget || !is_budget_asked) budget = old.budget->terms;
     budget->before_nano = static_cast<int64_t>(old.budget->spent_nano);
   };
   bool is_archived = false;
@@ -302,6 +303,11 @@ core::RetryRequested RunSubmission::retry_of(const core::RunId& id, const Loaded
 // the run and its services are now.
 void RunSubmission::attend(RunContext context, const core::Run& run, Batch& batch) {
   const core::RunId id = run.id;
+  if (context.budget) {
+    core::BudgetTerms terms = *context.budget;
+    if (run.budget) terms.before_nano = run.budget->terms.before_nano;
+    recorder_.record(core::BudgetSet{id, std::move(terms)}, recorder_.turn_time());
+  }
   if (!context.request.empty()) batch.put(Family::kv, request_key(context.request), id);
   if (context.environment) hide_secrets(*run.plan, *context.environment);
   put_detachment(context, batch);

@@ -44,7 +44,7 @@ void StoredRuns::archive(const core::RunId& run, Batch& batch) {
   put_notification(found->second, batch);
 }
 
-// An engine that died may have committed this end before: it is told once.
+// An engine that died may have committed this end before: it has one notification.
 void StoredRuns::put_notification(const core::Run& run, Batch& batch) {
   std::string settings;
   if (const RunContext* context = active_runs_.find(run.id)) {
@@ -92,6 +92,12 @@ void StoredRuns::erase(const core::RunId& run, Batch& batch) {
         batch.erase(Family::logs, std::string(key));
         return true;
       });
+  if (!scanned.ok()) stop_.set(scanned.error());
+  prefix = attempt_prefix(run);  // the attempts of new code are counted from 1 again
+  scanned = store_.scan(Family::kv, prefix, prefix, [&](std::string_view key, std::string_view) {
+    batch.erase(Family::kv, std::string(key));
+    return true;
+  });
   if (!scanned.ok()) stop_.set(scanned.error());
 }
 

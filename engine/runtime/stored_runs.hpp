@@ -18,7 +18,7 @@ class StoredRuns {
 
   /// Writes the record of a run in the state as the run is now, and once it serves, that it did.
   void put_record(const core::RunId& run, Batch& batch);
-  /// Writes the record and the archive of a run that has ended, and whom is to be told of it.
+  /// Writes the record and the archive of a run that has ended, and its notifications.
   void archive(const core::RunId& run, Batch& batch);
   /// A state that holds this run alone; nothing if the run is not archived. From any thread.
   Result<std::optional<core::State>> find_archived(const core::RunId& run) const;

@@ -17,6 +17,13 @@ namespace {
 constexpr size_t kQueriesMax = 16'384;  // resolved per turn; the next turn resolves the rest
 constexpr size_t kProposalsMax = 4'096;
 
+bool is_beyond_budget(const core::State& state, const core::Event& proposal) {
+  const auto* assigned = std::get_if<core::Assigned>(&proposal);
+  if (assigned == nullptr) return false;
+  const core::Run& run = state.runs.at(assigned->id.run);
+  return run.budget && (run.budget->is_spent || !core::may_spend(state, run, *assigned));
+}
+
 /// By index in `effects` from `from` on: whether it changes a unit that a later effect changes
 /// again.
 std::vector<bool> superseded(const std::vector<core::Command>& effects, size_t from) {
@@ -171,6 +178,8 @@ void Scheduling::run_until_stable(core::Time now, std::vector<core::Command>& ef
     if (proposals.empty()) proposals = next_resize();
     if (proposals.empty()) return;
     for (core::Event& proposal : proposals) {
+      // The first one has moved the state's time to `now`, until when running attempts cost more.
+      if (&proposal != proposals.data() && is_beyond_budget(state_, proposal)) break;
       // A rejected one would be proposed again and again: the turn would not end.
       bool is_admitted = recorder_.record_if_admitted(std::move(proposal), now);
       FLOW_CHECK(is_admitted);

@@ -52,6 +52,8 @@ size_t free_whole(const FreeResources& free) {
 
 using UnitNames = std::set<std::pair<RunId, UnitId>>;
 
+uint32_t def_index(const Run& run, UnitId unit) { return run.node(run.units[unit].node).def; }
+
 /// Collects proposals and keeps account of what they take from the state's free resources.
 class ProposalBuilder {
  public:
@@ -72,6 +74,7 @@ class ProposalBuilder {
     if (!assigned) return false;
     if (!may_spend(state_, run, *assigned)) {
       refused_.emplace(run.id, unit);
+      refused_defs_.emplace(run.id, def_index(run, unit));
       return false;
     }
     allocate_all(*assigned, request, expected_short_us(run, unit));
@@ -122,16 +125,16 @@ class ProposalBuilder {
   }
 
   /// For a class whose first unit costs more than what is left of its run's budget: a later unit of
-  /// the class that may cost less, or none.
+  /// the class, of a task of which none was refused, or none.
   UnitId cheaper_of(const Run& run, const ReadyHead& head, const UnitNames& ahead) {
     if (!is_refused(run, head.unit)) return kNoNode;
     const UnitSet& ready = run.ready.at(head.request);
-    auto def = [&](UnitId unit) { return run.node(run.units[unit].node).def; };
     UnitId unit = head.unit;
     for (size_t count = 0; count < kAheadMax; count++) {
       unit = ready.after(unit);
       if (unit == kNoNode) break;
-      if (def(unit) != def(head.unit) && !ahead.contains({run.id, unit})) return unit;
+      bool is_dear = refused_defs_.contains({run.id, def_index(run, unit)});
+      if (!is_dear && !ahead.contains({run.id, unit})) return unit;
     }
     return kNoNode;
   }
@@ -150,8 +153,9 @@ class ProposalBuilder {
       });
       bool is_all = count >= std::min(run.ready.size(), kBlockedMax);
       bool may_stop = !run.stopping && !run.cancelling && !run.ending;
-      if (is_all && may_stop && !is_started && run.phase_count(Phase::running) == 0)
-        events.push_back(BudgetReached{id});
+      // A service that is up does not end by itself.
+      bool nothing_ends = run.phase_count(Phase::running) == run.services_up;
+      if (is_all && may_stop && !is_started && nothing_ends) events.push_back(BudgetReached{id});
     }
     return events;
   }
@@ -320,6 +324,7 @@ class ProposalBuilder {
   std::vector<Event> proposals_;
   Backfill backfill_;
   UsageOverlay overlay_;
+  std::set<std::pair<RunId, uint32_t>> refused_defs_;
   UnitNames refused_;        // they fit, but not into what is left of the budget
   UnitNames refused_heads_;  // the first units of the classes of which none was proposed
 };
@@ -345,13 +350,19 @@ void propose_in_order(const State& state, ProposalBuilder& builder, size_t limit
     const Run& run = state.runs.at(best.run);
     UnitId unit = builder.next_of(run, best, ahead);
     bool is_proposed = builder.propose(run, unit, best.request);
+    if (!is_proposed && unit != best.unit && builder.is_refused(run, unit)) {
+      unit = best.unit;  // the first unit decides whether the budget refuses the class
+      is_proposed = builder.propose(run, unit, best.request);
+    }
     if (!is_proposed) {
       unit = builder.sooner_of(run, best, ahead);
       is_proposed = unit != kNoNode && builder.propose(run, unit, best.request);
     }
-    if (!is_proposed) {
+    while (!is_proposed) {
       unit = builder.cheaper_of(run, best, ahead);
-      is_proposed = unit != kNoNode && builder.propose(run, unit, best.request);
+      if (unit == kNoNode) break;
+      is_proposed = builder.propose(run, unit, best.request);
+      if (!builder.is_refused(run, unit)) break;
     }
     if (!is_proposed) {
       if (!on_passed_over(best)) return;

@@ -88,7 +88,7 @@ bool get_consumption(const journal::Consumption& m, Consumption& used) {
                   are_amounts({m.rank_ms(), m.cpu_milli_ms(), m.memory_byte_ms(), m.cpu_used_us(),
                                m.gpu_stage_milli_ms()});
   if (!is_sound) return false;
-  used.outcome = static_cast<Outcome>(m.outcome());
+  used.outcome = static_cast<AttemptEnding>(m.outcome());
   used.attempts = m.attempts();
   used.rank_ms = m.rank_ms();
   used.cpu_milli_ms = m.cpu_milli_ms();

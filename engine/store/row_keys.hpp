@@ -42,8 +42,8 @@ std::string inputs_key(const std::string& run);  // kv: where the run's inputs w
 std::string served_key(const std::string& run);  // kv: exists if the run has served
 /// kv: exists if the run goes on without the process that started it; detached_runs.hpp.
 std::string detached_key(const std::string& run);
-std::string notify_key(const std::string& run);  // kv: who is told of the run's ends
-/// kv: the ends of a run of which somebody is told, or was; of all runs if `run` is "".
+std::string notify_key(const std::string& run);  // kv: the run's NotifySettings
+/// kv: the notifications of a run, pending and sent; of all runs if `run` is "".
 std::string notification_prefix(const std::string& run);
 std::string notification_key(const std::string& run, int64_t finished_ms);
 std::string param_digest_key(const std::string& path);  // kv: a file's digest by its fingerprint

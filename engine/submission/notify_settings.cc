@@ -27,8 +27,8 @@ Status check(const NotifyTarget& target, const std::string& origin, const Submis
   if (target.is_command) return {};
   if (!target.variable.empty() && !has_variable(from, target.variable))
     return user_error(
-        fmt::format("{}: the variable {} is not set. It is the URL that is told of "
-                    "the run's end: set it, or remove the option",
+        fmt::format("{}: the variable {} is not set. It is the URL that gets the "
+                    "notification: set it, or remove the option",
                     origin, target.variable));
   if (!target.variable.empty()) return {};
   if (!is_web_url(target.text))

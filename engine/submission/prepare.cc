@@ -473,6 +473,7 @@ Result<Prepared> prepare(const SubmissionContext& context, const Submission& sub
   if (!inputs.files.empty() || !inputs.config.is_nil()) prepared.inputs = encode_inputs(inputs);
   prepared.context.request = submission.options.request;
   prepared.context.budget = std::move(*budget);
+  prepared.context.is_budget_asked = !submission.options.budget.empty();
   prepared.context.environment = submission.environment;
   prepared.context.user = submission.user;
   prepared.context.grace_ms = submission.options.grace_ms;

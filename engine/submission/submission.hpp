@@ -31,13 +31,14 @@ struct RunContext {
   int64_t serve_for_ms = -1;
   int64_t serve_until_ms = -1;  // the end of that time, if it began in an earlier process
   int64_t front_lease_ms = RunOptions().front_lease_ms;
-  std::optional<core::BudgetTerms> budget;  // a new one that the request gives the run
+  std::optional<core::BudgetTerms> budget;  // a new one that the request gives the run,
+  bool is_budget_asked = false;             // and not only its configuration
   bool publishes_logs = false;              // the listener gets what tasks write
   std::string user;                         // as Submission's
   bool is_detached = false;    // the next writer goes on with it when this one has died,
   bool is_of_head = false;     // if that is a head
   bool is_unattended = false;  // it was resumed by the engine itself, and has no listener
-  std::string notify{};        // encoded NotifySettings; "": nobody is told of its end
+  std::string notify{};        // encoded NotifySettings; "": no notifications
   std::shared_ptr<RunListener> listener;
 };
 

@@ -85,4 +85,4 @@ class Advise(Place):
 
 
 if __name__ == "__main__":
-    main(Advise)
+    main()

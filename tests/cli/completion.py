@@ -30,7 +30,7 @@ LOADED = " && [[ $_comps[flow] == _flow ]] || exit 9\n"
 WAYS = {"zsh": [COMPINIT + 'eval "$(flow completion zsh)"' + LOADED, "fpath=($PWD $fpath) && " + COMPINIT + "true" + LOADED],
         "fish": ["flow completion fish | source; complete -C $argv[1]"]}
 # Words before the cursor, and the candidates.
-CASES = [(["re"], ["repl", "resume", "retry"]), (["run", "--f"], ["--fail-fast", "--fresh"]),
+CASES = [(["re"], ["repl", "report", "resume", "retry"]), (["run", "--f"], ["--fail-fast", "--fresh"]),
          (["completion", ""], ["bash", "fish", "zsh"]), (["logs", "las"], ["last"]), (["why", "last", "t"], ["train"]),
          (["signal", "waits", ""], ["approved"]), (["graph", "--format", "s"], ["svg"])]
 

@@ -346,7 +346,7 @@ class Config(Place):
         self.toml('cpu_hour = 0.2\ngpu_hour.H100 = 2.5\n', "prices.toml")
         lines = self.good("plan", ".", "--explain-config", "--json").lines()
         got = {line["option"]: (line["value"], line["origin"]) for line in lines
-               if line["table"] in ("prices", "notify") or line["option"] == "budget"}
+               if line["table"] == "prices" or line["option"] == "budget"}
         self.assertEqual(got, {
             "currency": ("USD", "flow.toml:2 [prices]"), "cpu_hour": (0.05, "flow.toml:3 [prices]"),
             "memory_gb_hour": (0.01, "flow.toml:4 [prices]"), "gpu_hour.H200": (3, "flow.toml:5 [prices]"),
@@ -359,7 +359,8 @@ class Config(Place):
         os.remove(self.path("prices.toml"))
         self.exits(2, self.flow("run", "."), "flow.toml:7", "prices.toml")
         self.toml("", "prices.toml")
-        self.assertNotIn("(no effect yet)", self.good("plan", ".", "--explain-config").out)
+        self.assertEqual({line["option"] for line in lines if not line["has_effect"]}, {"egress_gb"})
+        self.assertIn("(no effect yet)", self.good("plan", ".", "--explain-config").out)
         self.good("run", ".")
 
     # ---- what a run keeps

@@ -161,4 +161,4 @@ class Costs(Place):
 
 
 if __name__ == "__main__":
-    main(Costs)
+    main()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Who is told of the end of a run: webhooks with their signature, commands, retries, and what a killed process leaves.
+"""Notifications of the end of a run: webhooks with their signature, commands, retries, and what a killed process leaves.
 
 usage: notify.py --flow BIN [TEST...]
 """

@@ -73,9 +73,19 @@ class Timeline(Place):
         names = {(e["pid"], e["tid"]): e["args"]["name"] for e in trace["traceEvents"] if e["ph"] == "M" and e["name"] == "thread_name"}
         used = {(a["pid"], a["tid"]) for a in attempts}
         self.assertEqual(set(names), used)
-        self.assertLessEqual(len(used), 2)  # there were two slots
         processes = {e["pid"]: e["args"]["name"] for e in trace["traceEvents"] if e["ph"] == "M" and e["name"] == "process_name"}
         self.assertEqual({processes[pid] for pid, _ in used}, {"worker local"})
+
+    def test_attempts_that_run_at_once_have_a_slot_each(self):
+        self.write("hold.lua", HOLD + 'return flow.pipeline("p", {}, function()\n'
+                   '  local all = {} for i = 1, 4 do all[i] = hold("%s", "t" .. i) end return all end)\n' % self.path("gate"))
+        process = self.start("run", "hold.lua", "--quiet", "--jobs", "2")
+        self.until("two run", lambda: os.path.exists(self.path("gate.started")) and len(self.read("gate.started").split()) == 2)
+        running = self.slices(self.trace(), "attempt")
+        self.assertEqual(sorted(a["tid"] for a in running), [1, 2])
+        self.open("gate")
+        self.exits(0, self.end(process))
+        self.check_nesting(self.trace())
 
     def test_arrows_follow_the_dependencies_and_counters_come_back_to_zero(self):
         self.write("timed.lua", SCRIPT)

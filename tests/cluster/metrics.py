@@ -2,7 +2,12 @@
 """`--metrics` of `flow head` and `flow worker`: what Prometheus reads there, compared with what runs did.
 
 usage: FLOW_TEST_NVML=LIBRARY metrics.py --flow BIN [TEST...]
+
+promtool checks the text if it is in PATH; else it is unpacked from Debian's package `prometheus` into the folder $FLOW_TEST_BUILD (the
+package is not installed: that would start a daemon). Where neither works, only test_promtool_accepts_the_text is skipped.
 """
+import functools
+import glob
 import http.client
 import os
 import re
@@ -10,6 +15,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import urllib.error
 import urllib.request
 
@@ -61,13 +67,47 @@ def get(url):
         return answer.read().decode()
 
 
+@functools.lru_cache(maxsize=None)
+def promtool():
+    """Returns the path of promtool and "", or None and the reason."""
+    build = os.environ.get("FLOW_TEST_BUILD", "")
+    unpacked = os.path.join(build, "prometheus", "usr", "bin", "promtool")
+    found = shutil.which("promtool") or (unpacked if os.path.exists(unpacked) else None)
+    if found:
+        return found, ""
+    if not build:
+        return None, "promtool is not in PATH, and $FLOW_TEST_BUILD is not set"
+    with tempfile.TemporaryDirectory(dir=build) as folder:
+        try:
+            subprocess.run(["apt-get", "download", "prometheus"], cwd=folder, check=True, capture_output=True, text=True)
+            (package,) = glob.glob(os.path.join(folder, "prometheus_*.deb"))
+            subprocess.run(["dpkg-deb", "-x", package, os.path.join(folder, "files")], check=True, capture_output=True, text=True)
+            os.rename(os.path.join(folder, "files"), os.path.join(build, "prometheus"))
+        except (OSError, ValueError) as error:
+            return None, "promtool cannot be unpacked: %s" % error
+        except subprocess.CalledProcessError as error:
+            return None, "promtool cannot be unpacked: %s" % error.stderr.strip()[-300:]
+    return unpacked, ""
+
+
 class Metrics(ClusterPlace):
     def scraped(self, url):
         text = get(url)
-        if shutil.which("promtool"):
-            done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True)
-            self.assertEqual((done.returncode, done.stdout + done.stderr), (0, ""), text)
+        if promtool()[0]:
+            self.check_by_promtool(text)
         return samples_of(text)
+
+    def check_by_promtool(self, text):
+        done = subprocess.run([promtool()[0], "check", "metrics"], input=text, capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stdout + done.stderr), (0, ""), text)
+
+    def test_promtool_accepts_the_text(self):
+        path, why = promtool()
+        if path is None:
+            self.skipTest(why)
+        done = subprocess.run([path, "check", "metrics"], input="flow-x 1\n", capture_output=True, text=True)
+        self.assertNotEqual(done.returncode, 0)  # it does check
+        self.check_by_promtool(get(self.head_with_metrics()))
 
     def head_with_metrics(self, *words):
         self.head("--metrics", "127.0.0.1:0", *words)

@@ -18,7 +18,8 @@ Prices dollars() {
   return prices;
 }
 
-Consumption hours(double hours, int32_t cpus_milli, Outcome outcome = Outcome::succeeded) {
+Consumption hours(double hours, int32_t cpus_milli,
+                  AttemptEnding outcome = AttemptEnding::succeeded) {
   Consumption used;
   used.outcome = outcome;
   used.attempts = 1;
@@ -59,8 +60,8 @@ TEST_CASE("a report has a row per task, the most expensive first, and their sum"
 
 TEST_CASE("failed, lost and stopped attempts are shown within the whole") {
   CostTable table("task");
-  table.add(task("t", {hours(1, 1000, Outcome::failed), hours(2, 1000, Outcome::lost),
-                       hours(4, 1000, Outcome::stopped), hours(8, 1000)}),
+  table.add(task("t", {hours(1, 1000, AttemptEnding::failed), hours(2, 1000, AttemptEnding::lost),
+                       hours(4, 1000, AttemptEnding::stopped), hours(8, 1000)}),
             dollars());
   CostReport report = std::move(table).report({});
   const CostRow& row = report.rows.at(0);

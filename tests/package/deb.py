@@ -123,7 +123,7 @@ def check_documents(debian):
     if shutil.which("man"):
         shown = run(["man", "-M", str(pages.parent), "flow-run"], env={**os.environ, "MANPAGER": "cat", "MANWIDTH": "100"})
         expect("flow-run - run a pipeline to its end" in shown.stdout and "--fail-fast" in shown.stdout, "man shows a page", shown.stdout + shown.stderr)
-    for words, found in ((["re"], "resume retry repl"), (["run", "--fail"], "--fail-fast"), (["completion", "z"], "zsh")):
+    for words, found in ((["re"], "resume retry repl report"), (["run", "--fail"], "--fail-fast"), (["completion", "z"], "zsh")):
         seen = debian.good("bash", "-c", COMPLETE, "bash", *words)
         expect(sorted(seen.split()) == sorted(found.split()), f"bash completes {words}", seen)
     for shell, path in (("zsh", "zsh/vendor-completions/_flow"), ("fish", "fish/vendor_completions.d/flow.fish")):

@@ -693,6 +693,7 @@ return flow.pipeline("talks", { path = flow.param.string {} }, function(p) retur
         self.good("run", "big.lua", "--quiet")
         big, mixed = [run["run"] for run in reversed(self.runs())][:2]
         self.browse()
+        self.driver.set_script_timeout(300)  # axe takes more than the default of 30 s where the machine is busy
         for scheme in ("light", "dark"):
             self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
             for path in ("#/", "#/runs/" + mixed, "#/runs/" + big, "#/runs/%s/task/work%%5B3%%5D" % mixed, "#/runs/nothing", "#/waiting", "#/workers", "#/services",

@@ -1,4 +1,4 @@
-// The rows that say who is told of the end of a run.
+// The rows of the notifications of a run's end.
 #include "engine/runs/notifications.hpp"
 
 #include <catch2/catch.hpp>

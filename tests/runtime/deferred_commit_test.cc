@@ -56,7 +56,8 @@ struct DeferredCommits {
   Commits commits;
   StopCause stop;
   Steps steps;
-  GroupCommit group_commit{store, state, commits, stop, steps, "/nowhere"};
+  EngineTelemetry telemetry{nullptr, {}};
+  GroupCommit group_commit{store, state, commits, stop, steps, telemetry, "/nowhere"};
 
   /// More records than a turn writes itself, and an outcome.
   void decide(const std::string& name, int records = 10) {

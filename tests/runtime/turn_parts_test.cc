@@ -24,7 +24,8 @@ struct Parts {
   CacheLookup cache{*store, commits};
   ActiveRuns active_runs{state};
   RunEventFeed feed{state, clock, active_runs, commits.open.events};
-  Recorder recorder{state, commits.open, turn_blobs, resolver, feed};
+  EngineTelemetry telemetry{nullptr, {}};
+  Recorder recorder{state, commits.open, turn_blobs, resolver, feed, telemetry};
   QueryHandler queries{state, recorder, turn_blobs, cache, resolver, feed, stop};
 
   void submit(const std::string& id) {

@@ -126,6 +126,15 @@ TEST_CASE("a cheaper task starts while a dearer one waits") {
   CHECK(engine.run().status == RunStatus::interrupted);
 }
 
+TEST_CASE("the cheapest of several tasks that ask for the same starts") {
+  BudgetEngine engine(10, {11'000, 12'000, 13'000, 2000});
+  CHECK(engine.start(2000) == 1);
+  CHECK(engine.run().units[3].phase == Phase::running);
+  engine.succeed(3000, 3);
+  CHECK(engine.start(3000) == 0);
+  CHECK(engine.run().status == RunStatus::interrupted);
+}
+
 TEST_CASE("the longest finished attempt of a task is the estimate of its next ones") {
   BudgetEngine engine(20, {15'000});
   CHECK(engine.start(2000) == 1);
@@ -159,6 +168,21 @@ TEST_CASE("timers warn at 80% and stop the run at 100%") {
   engine.feed(13'000, AttemptStopped{current_attempt(engine.run(), 0)});
   CHECK(engine.run().status == RunStatus::interrupted);
   CHECK(engine.spent_usd() == Approx(11));  // with what it used while it stopped
+}
+
+TEST_CASE("an attempt that ends adds no timer: the one before fires early and asks again") {
+  BudgetEngine engine(100, {0, 0});
+  engine.start(2000);
+  auto timers = engine.take<SetTimer>();
+  REQUIRE(timers.size() == 2);
+  CHECK(timers[1].at == 42'000);  // 80 USD, at 2 USD per second
+  engine.succeed(5000, 0);
+  CHECK(engine.take<SetTimer>().empty());
+  engine.feed(42'000, TimerFired{"r", kBudgetTimer, timers[1].serial});
+  CHECK(!engine.run().budget->has_warned);
+  timers = engine.take<SetTimer>();
+  REQUIRE(timers.size() == 1);
+  CHECK(timers[0].at == 79'000);  // 43 USD are used
 }
 
 TEST_CASE("a run that ends within its budget is not stopped") {
@@ -199,7 +223,7 @@ TEST_CASE("an attempt that ended with its engine has spent what it held until th
   CHECK(engine.spent_usd() == Approx(6));  // 3 s each
   std::vector<Consumption> used = consumption_of(engine.run(), 0);
   REQUIRE(used.size() == 1);
-  CHECK(used[0].outcome == Outcome::lost);
+  CHECK(used[0].outcome == AttemptEnding::lost);
   CHECK(used[0].cpu_milli_ms == 3'000'000);
   CHECK(used[0].attempts == 1);
   engine.feed(61'000, RetryRequested{"r"});

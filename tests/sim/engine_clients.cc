@@ -93,7 +93,8 @@ SimClient::SimClient(World& world, Disk& disk, const DurableState& durable, Head
       starts_(world.now() + submission_.delay_ms) {
   constexpr uint32_t kWithBudget = 3;  // each such client has one
   constexpr int64_t kFirstBudget = kNano / 100;
-  if (number % kWithBudget == 1 && submission_.name.empty()) budget_nano_ = kFirstBudget;
+  bool may_have = !world.has_left(FaultKind::gpu) && submission_.name.empty();
+  if (number % kWithBudget == 1 && may_have) budget_nano_ = kFirstBudget;
 }
 
 RunContext SimClient::context() const {

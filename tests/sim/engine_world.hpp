@@ -53,6 +53,11 @@ class World {
 
   /// Whether a fault of this kind strikes now, at odds of one in `odds`.
   bool strikes(FaultKind kind, uint32_t odds);
+  /// Whether faults of this kind may still strike.
+  bool has_left(FaultKind kind) const {
+    auto left = faults_left_.find(kind);
+    return left != faults_left_.end() && left->second > 0;
+  }
   /// So many more of them may strike, but not in a calm world.
   void add_faults(FaultKind kind, uint32_t count);
   /// From now on nothing goes wrong.

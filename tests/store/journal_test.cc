@@ -774,7 +774,7 @@ TEST_CASE(
   for (const core::Record& record : records) kinds.insert(record.event.index());
   size_t shared = 1;  // of_rollovers() has a timer, which is an older kind
   size_t newer = of_ignored_failures().size() + of_resources().size() + of_rollovers().size() +
-                 of_scaling(sources).size() - shared;
+                 of_scaling(sources).size() + of_budgets().size() - shared;
   CHECK(kinds.size() + newer == std::variant_size_v<core::Event>);
   replayed("15", records, sources);
   CHECK(content(hex(encode_records(records))) == content(pinned("journal-15")));
@@ -889,7 +889,7 @@ TEST_CASE("a snapshot contains what attempts held and the budget, and rejects da
   for (size_t i = 0; i < 2; i++) core::apply(live, records[i], dropped);
   core::Run& run = live.runs.begin()->second;
   Consumption used;
-  used.outcome = Outcome::lost;
+  used.outcome = AttemptEnding::lost;
   used.labels = {{"pool", "spot"}};
   used.attempts = 2;
   used.rank_ms = 1;

@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "engine/cli/display/common.hpp"
 #include "engine/cli/display/screen.hpp"
@@ -112,8 +113,12 @@ FullScreen::FullScreen() : has_colors_(cli::has_colors(STDOUT_FILENO) && ::has_c
   curs_set(0);
 }
 
+void FullScreen::end() {
+  if (!std::exchange(is_ended_, true)) endwin();
+}
+
 FullScreen::~FullScreen() {
-  endwin();
+  end();
   close(wake_read_);
   close(wake_write_);
 }

@@ -14,7 +14,9 @@ class FullScreen {
  public:
   /// Takes over the terminal of the standard streams. Null if $TERM names an unknown one.
   static std::unique_ptr<FullScreen> open();
-  ~FullScreen();  ///< the terminal is as it was before
+  ~FullScreen();
+  /// The terminal is as it was before; nothing may be drawn any more.
+  void end();
   FullScreen(const FullScreen&) = delete;
   FullScreen& operator=(const FullScreen&) = delete;
 
@@ -31,7 +33,7 @@ class FullScreen {
 
  private:
   FullScreen();
-  bool has_colors_ = false, is_closed_ = false;
+  bool has_colors_ = false, is_closed_ = false, is_ended_ = false;
   TerminalSize size_;
   int wake_read_ = -1, wake_write_ = -1;
 };

@@ -61,13 +61,14 @@ int follow(const VerbContext& context, const TopArguments& arguments, int64_t in
          "` ($TERM) is not known: `flow top --once` prints what it would show.");
   }
   std::atomic<bool> is_ended{false};
+  auto wake = [&] { screen->wake(); };
+  RequestThread requests(options, wake);
+  ViewThread reader(options, arguments.run, interval_ms, wake);
+  // Destroyed before the threads, which may have to wait: then signals end the program.
   Signals signals([&](int) {
     is_ended = true;
     screen->wake();
   });
-  auto wake = [&] { screen->wake(); };
-  RequestThread requests(options, wake);
-  ViewThread reader(options, arguments.run, interval_ms, wake);
   TopView view;
   view.set_run(arguments.run);
   view.set_view(std::move(first));
@@ -82,6 +83,7 @@ int follow(const VerbContext& context, const TopArguments& arguments, int64_t in
     }
     reader.select(view.run());
   }
+  screen->end();
   return kDone;
 }
 

@@ -14,7 +14,7 @@ struct PageOptions {
   /// in 127.0.0.0/8, so that the page shares its cookie with no other server.
   std::string listen{};
   /// The user of the runs that the page starts, such as "deploy" (TaskInfo::user). "": the name of
-  /// the user as whom this process runs.
+  /// the user that this process runs as.
   std::string token_name{};
   /// PEM files: the certificate with its chain, and its key, which may be the same file. With them
   /// the page has TLS.

@@ -31,13 +31,15 @@ function confirmed(id, ask) {
   return [button, dialog, note];
 }
 
-/** Shows `make()` while a process writes the state, else the command; nothing if `command` is "". */
+/** Shows `make()` while a process writes the state, else the command; nothing if `command` is "", or
+ *  in a report, which has no state. */
 function holder(session, make) {
   const element = h("span", { class: "actions" });
   let shown = "";
   return {
     element,
-    update(what, command) {
+    update(what, wanted) {
+      const command = session().state === "" ? "" : wanted;
       const next = command === "" ? "" : `${session().writer ? "button" : "command"} ${what}`;
       if (shown === next || element.querySelector("dialog[open]")) return;
       shown = next;

@@ -235,5 +235,12 @@ export function runView(main, route, session) {
   // A large run is asked for less often: the server says anyway only now and then that it has changed.
   const refresh = throttled(load, () => Math.max(500, readMs));
 
-  return { ready: load(), reload: refresh, run: refresh, runs: () => run !== null && updateActions(), end: () => log.end() };
+  // The first event is `reload`. It may say that no process writes the state any more, though the tasks are the same.
+  const updateWriter = () => run !== null && updateActions();
+  const reload = () => {
+    updateWriter();
+    refresh();
+  };
+
+  return { ready: load(), reload, run: refresh, runs: updateWriter, end: () => log.end() };
 }

@@ -121,5 +121,12 @@ export function taskView(main, route, session) {
     readMs = performance.now() - before;
   }
   const refresh = throttled(load, () => Math.max(500, 4 * readMs));
-  return { ready: load(), reload: refresh, run: refresh, runs: () => task !== null && updateActions(), end: () => log.end() };
+  // The first event is `reload`. It may say that no process writes the state any more, though the tasks are the same.
+  const updateWriter = () => task !== null && updateActions();
+  const reload = () => {
+    updateWriter();
+    refresh();
+  };
+
+  return { ready: load(), reload, run: refresh, runs: updateWriter, end: () => log.end() };
 }

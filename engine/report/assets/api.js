@@ -36,6 +36,18 @@ function taskAnswer(run, name) {
   return { run: run.row.run, status: run.row.status, task, fraction: null, why };
 }
 
+const timeOf = (text) => (text ? Date.parse(text) : 0);
+
+/** A row of `tasks.js`, which begins with its place. */
+const rowOf = (task, place) => [place, task.name, task.tag, task.status, task.attempts, (task.cached ? 1 : 0) | (task.ignored ? 2 : 0),
+  timeOf(task.started), timeOf(task.finished), task.worker, task.queue_s, task.waits_for || null, task.error,
+  (task.failed_attempts || []).map(({ attempt, cause, worker }) => [attempt, cause, worker])];
+
+function tasksAnswer({ row }) {
+  const user = row.tasks.length > 0 ? row.tasks[0].user : null;
+  return { table: 1, sequence: 1, run: { ...row, tasks: [] }, user, total: row.tasks.length, rows: row.tasks.map(rowOf) };
+}
+
 /** `asked`: "", "TASK" or "TASK@ATTEMPT". */
 function logAnswer(logs, asked, search) {
   const at = /^(.*)@(\d+)$/s.exec(asked);
@@ -58,8 +70,9 @@ export async function get(path, fields) {
   switch (part) {
     case undefined: return run.row;
     case "graph": return run.graph;
+    case "tasks": return tasksAnswer(run);
     case "task": return taskAnswer(run, name);
-    case "values": return details ? { arguments: details.arguments, result: details.result } : { arguments: null, result: null };
+    case "values": return { arguments: details ? details.arguments : null, result: details ? details.result : null, parts: [] };
     case "logs": return logAnswer(run.logs, task || "", q || "");
     case "metrics": return { series: run.metrics.series.filter((each) => !task || each.task === task) };
     default: throw new RequestError(404, "A report has no such data.");

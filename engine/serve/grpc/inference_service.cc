@@ -57,7 +57,7 @@ InferenceService::Reactor* InferenceService::answer(Context& context, const char
 }
 
 InferenceService::Reactor* InferenceService::finished(Context& context, const char* method,
-                                                     grpc::Status status) const {
+                                                      grpc::Status status) const {
   RequestRecord record = record_of(context, method);
   record.status = http_status(status);
   options_.backend.note(std::move(record));
@@ -122,9 +122,8 @@ InferenceService::Reactor* InferenceService::ServerMetadata(Context* context,
                                                             const Message* request,
                                                             Message* response) {
   return answer<inference::ServerMetadataRequest, inference::ServerMetadataResponse>(
-      *context, "ServerMetadata", *request, *response, [&](const auto&, auto& filled) {
-        return describe(*context, Endpoint::server, filled);
-      });
+      *context, "ServerMetadata", *request, *response,
+      [&](const auto&, auto& filled) { return describe(*context, Endpoint::server, filled); });
 }
 
 InferenceService::Reactor* InferenceService::ModelMetadata(Context* context, const Message* request,

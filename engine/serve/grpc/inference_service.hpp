@@ -6,8 +6,8 @@
 namespace flow {
 
 using InferenceStubs = inference::GRPCInferenceService;
-/// Calls get bytes, so that tensors are not copied, and so that what clients compress is decompressed
-/// with a limit.
+/// Calls get bytes, so that tensors are not copied, and so that what clients compress is
+/// decompressed with a limit.
 using InferMethods = InferenceStubs::WithRawCallbackMethod_ModelInfer<
     InferenceStubs::WithRawCallbackMethod_ModelStreamInfer<InferenceStubs::Service>>;
 using RepositoryMethods = InferenceStubs::WithRawCallbackMethod_RepositoryIndex<

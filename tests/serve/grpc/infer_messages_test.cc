@@ -244,7 +244,7 @@ TEST_CASE("a tensor without elements needs no contents") {
 }
 
 TEST_CASE("the parameters that HTTP uses itself are left out, as they are there") {
-  auto request = request_of("FP32");
+  auto request = raw_request("FP32", raw_of<float>({1, 2}));
   for (const char* name : {"binary_data", "binary_data_output", "binary_data_size", "scale"}) {
     (*request.add_parameters()).set_key(name);
     request.mutable_parameters()->rbegin()->mutable_value()->set_int64_param(1);
