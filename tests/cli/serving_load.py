@@ -8,7 +8,7 @@ usage: serving_load.py --flow BIN --clients BIN [TEST...]
 These variables set the size of the load:
   FLOW_LOAD_CLIENTS  number of clients (8)
   FLOW_LOAD_SECONDS  for how long each phase is loaded (2)
-  FLOW_LOAD_AWAY     for how many seconds a killed engine stays away (4)
+  FLOW_LOAD_AWAY     for how many seconds a killed engine stays away (4), less than `--front-lease` (60)
   FLOW_LOAD_LIMITS   1: fails if no client gets an answer for 100 ms, or if a request takes 1 s, as on an idle machine
 """
 import json
@@ -253,7 +253,7 @@ class ServingLoad(Place):
         load = self.load(service)
         self.kill(run)
         os.kill(first, signal.SIGKILL)
-        load.wait()
+        load.wait(AWAY_SECONDS)
         again = self.resume()
         self.until("it is replaced", lambda: len(self.replicas()) == 2 and first not in self.replicas())
         load.wait()
