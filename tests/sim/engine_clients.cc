@@ -93,7 +93,7 @@ SimClient::SimClient(World& world, Disk& disk, const DurableState& durable, Head
       starts_(world.now() + submission_.delay_ms) {
   constexpr uint32_t kWithBudget = 3;  // each such client has one
   constexpr int64_t kFirstBudget = kNano / 100;
-  bool may_have = !world.has_left(FaultKind::gpu) && submission_.name.empty();
+  bool may_have = submission_.name.empty();
   if (number % kWithBudget == 1 && may_have) budget_nano_ = kFirstBudget;
 }
 

@@ -118,10 +118,8 @@ void DurableState::add(const core::Record& record) {
   std::vector<core::Command> dropped;
   core::apply(state_, record, dropped);
   check_state();
-  endings_.check(state_);
+  for (const core::AttemptId& id : endings_.check(state_)) ended_.emplace(id, batches_);
   count(record.event);
-  const core::AttemptId* id = attempt_of(record.event);
-  if (id != nullptr && !runs(*id)) ended_.emplace(*id, batches_);
   if (const auto* submitted = std::get_if<core::RunSubmitted>(&record.event))
     submitted_.insert(submitted->run);
   if (const auto* assigned = std::get_if<core::Assigned>(&record.event)) {

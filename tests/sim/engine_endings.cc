@@ -67,7 +67,8 @@ void AttemptEndings::on_record(const core::State& before, const core::Record& re
   }
 }
 
-void AttemptEndings::check(const core::State& after) const {
+std::vector<core::AttemptId> AttemptEndings::check(const core::State& after) const {
+  std::vector<core::AttemptId> ended;
   for (const Running& attempt : running_) {
     if (is_running(after, attempt.id)) continue;
     if (attempt.must_go_on)
@@ -76,7 +77,9 @@ void AttemptEndings::check(const core::State& after) const {
     if (!attempt.may_end)
       throw BrokenPromise{"an attempt was given up that its worker may still run: " +
                           text_of(attempt.id)};
+    ended.push_back(attempt.id);
   }
+  return ended;
 }
 
 }  // namespace flow::sim

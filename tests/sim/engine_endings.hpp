@@ -11,8 +11,8 @@ class AttemptEndings {
  public:
   /// Before the record is applied.
   void on_record(const core::State& before, const core::Record& record);
-  /// Afterwards. Throws BrokenPromise.
-  void check(const core::State& after) const;
+  /// Afterwards: the attempts that the record ended. Throws BrokenPromise.
+  std::vector<core::AttemptId> check(const core::State& after) const;
 
  private:
   /// A running attempt, and what the record may do to it.
