@@ -225,6 +225,7 @@ void ForwardingVersion::finish(Request request, uint64_t number, const ProxyOutc
     (*server)->down_until = Clock::now() + kDownTime;
   if (is_there && outcome.kind != Kind::unreachable) (*server)->answered++;
   if (running_ == 0 || (is_there && (*server)->is_leaving)) changed();
+  note_body(request, outcome);
   switch (outcome.kind) {
     case Kind::unreachable:
     case Kind::died:
@@ -244,6 +245,16 @@ void ForwardingVersion::finish(Request request, uint64_t number, const ProxyOutc
     case Kind::rejected:
       return count(std::min(outcome.status, kStatusMax), Clock::now() - request.arrived);
   }
+}
+
+void ForwardingVersion::note_body(const Request& request, const ProxyOutcome& outcome) {
+  constexpr int kFailureMin = 400;
+  const BodyTimes& body = outcome.body;
+  if (!body.first || outcome.status >= kFailureMin) return;
+  own_metrics().count_first_byte(*body.first - request.arrived);
+  if (body.events < 2) return;
+  own_metrics().count_events((body.last_event - body.first_event) /
+                             static_cast<int64_t>(body.events - 1));
 }
 
 /// After the death of its server, of whose response the client has nothing.

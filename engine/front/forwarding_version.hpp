@@ -66,6 +66,7 @@ class ForwardingVersion final : public ServiceVersion {
   void send_on(Request request);
   void start(Server& server, Request request);
   void finish(Request request, uint64_t number, const ProxyOutcome& outcome);
+  void note_body(const Request& request, const ProxyOutcome& outcome);
   void run_again(Request request, uint64_t number, const ProxyOutcome& outcome);
   void fail(Request& request, const std::string& message);
   /// Answers a request that is not accepted.

@@ -48,15 +48,29 @@ uint64_t us_of(std::chrono::steady_clock::duration duration) {
 
 }  // namespace
 
-void ServiceMetrics::count_request(int status, std::chrono::steady_clock::duration duration) {
-  FLOW_CHECK(status >= kStatusMin && status <= kStatusMax);
+void ServiceMetrics::Durations::add(uint64_t duration_us) {
   static_assert(std::size(kDurationLimits) + 1 == kBuckets);
-  uint64_t us = us_of(duration);
   const auto* limit = std::find_if(
       std::begin(kDurationLimits), std::end(kDurationLimits),
-      [us](const DurationLimit& each) { return us <= static_cast<uint64_t>(each.us); });
+      [duration_us](const auto& each) { return duration_us <= static_cast<uint64_t>(each.us); });
+  counts[static_cast<size_t>(limit - std::begin(kDurationLimits))]++;
+  us += duration_us;
+}
+
+void ServiceMetrics::Durations::add(const Durations& other) {
+  std::ranges::transform(counts, other.counts, counts.begin(), std::plus<>());
+  us += other.us;
+}
+
+uint64_t ServiceMetrics::Durations::count() const {
+  return std::accumulate(counts.begin(), counts.end(), uint64_t{0});
+}
+
+void ServiceMetrics::count_request(int status, std::chrono::steady_clock::duration duration) {
+  FLOW_CHECK(status >= kStatusMin && status <= kStatusMax);
+  uint64_t us = us_of(duration);
   requests_[static_cast<size_t>(status - kStatusMin)]++;
-  durations_[static_cast<size_t>(limit - std::begin(kDurationLimits))]++;
+  durations_.add(us);
   (status == kSuccess ? success_us_ : failure_us_) += us;
   if (status == kSuccess) last_success_ms_ = static_cast<uint64_t>(now_ms());
 }
@@ -67,9 +81,19 @@ void ServiceMetrics::count_batch(int64_t rows, std::chrono::steady_clock::durati
   rows_ += static_cast<uint64_t>(rows);
 }
 
+void ServiceMetrics::count_first_byte(std::chrono::steady_clock::duration duration) {
+  first_bytes_.add(us_of(duration));
+}
+
+void ServiceMetrics::count_events(std::chrono::steady_clock::duration between) {
+  between_events_.add(us_of(between));
+}
+
 void ServiceMetrics::add(const ServiceMetrics& other) {
   std::ranges::transform(requests_, other.requests_, requests_.begin(), std::plus<>());
-  std::ranges::transform(durations_, other.durations_, durations_.begin(), std::plus<>());
+  durations_.add(other.durations_);
+  first_bytes_.add(other.first_bytes_);
+  between_events_.add(other.between_events_);
   success_us_ += other.success_us_;
   failure_us_ += other.failure_us_;
   last_success_ms_ = std::max(last_success_ms_, other.last_success_ms_);
@@ -102,20 +126,33 @@ std::string ServiceMetrics::text(const std::vector<Series>& all) {
       if (count > 0 || status == kSuccess)
         sample(each, "requests_total", fmt::format(",code=\"{}\"", status), count);
     }
-  describe("request_duration_seconds", "histogram",
-           "Time from the arrival of an inference request to its response.");
-  for (const Series& each : all) {
-    const ServiceMetrics& metrics = *each.metrics;
-    uint64_t cumulative = 0;
-    for (size_t i = 0; i < kBuckets; i++) {
-      cumulative += metrics.durations_[i];
-      const char* limit = i + 1 < kBuckets ? kDurationLimits[i].seconds : "+Inf";
-      sample(each, "request_duration_seconds_bucket", fmt::format(",le=\"{}\"", limit), cumulative);
+  // `is_always`: also of a version that has counted none.
+  auto histogram = [&](const std::string& name, Durations ServiceMetrics::*durations,
+                       bool is_always, const char* help) {
+    auto has_series = [&](const Series& each) {
+      return is_always || (each.metrics->*durations).count() > 0;
+    };
+    if (std::ranges::none_of(all, has_series)) return;
+    describe(name.c_str(), "histogram", help);
+    for (const Series& each : all) {
+      if (!has_series(each)) continue;
+      const Durations& of = each.metrics->*durations;
+      uint64_t cumulative = 0;
+      for (size_t i = 0; i < kBuckets; i++) {
+        cumulative += of.counts[i];
+        const char* limit = i + 1 < kBuckets ? kDurationLimits[i].seconds : "+Inf";
+        sample(each, (name + "_bucket").c_str(), fmt::format(",le=\"{}\"", limit), cumulative);
+      }
+      sample(each, (name + "_sum").c_str(), "", static_cast<double>(of.us) / 1e6);
+      sample(each, (name + "_count").c_str(), "", cumulative);
     }
-    sample(each, "request_duration_seconds_sum", "",
-           static_cast<double>(metrics.success_us_ + metrics.failure_us_) / 1e6);
-    sample(each, "request_duration_seconds_count", "", cumulative);
-  }
+  };
+  histogram("request_duration_seconds", &ServiceMetrics::durations_, true,
+            "Time from the arrival of an inference request to its response.");
+  histogram("first_byte_seconds", &ServiceMetrics::first_bytes_, false,
+            "Time from the arrival of a request to the first byte of the response's body.");
+  histogram("event_seconds", &ServiceMetrics::between_events_, false,
+            "Mean time between the events of a streamed response.");
   single("batches_total", "counter", "Calls of predict.",
          [](const Series& each) { return each.metrics->batches_; });
   single("rows_total", "counter", "Rows that were passed to predict.",

@@ -27,6 +27,11 @@ class ServiceMetrics {
   void count_request(int status, std::chrono::steady_clock::duration duration);
   /// Counts a call of predict.
   void count_batch(int64_t rows, std::chrono::steady_clock::duration duration);
+  /// Counts a response whose body came in parts: the time from the arrival of its request to its
+  /// first byte.
+  void count_first_byte(std::chrono::steady_clock::duration duration);
+  /// Counts a stream of at least two events: the mean time between them.
+  void count_events(std::chrono::steady_clock::duration between);
   void add(const ServiceMetrics& other);
   /// The text format 0.0.4 of Prometheus.
   static std::string text(const std::vector<Series>& all);
@@ -41,8 +46,17 @@ class ServiceMetrics {
   static constexpr int kStatusMin = 100, kStatusMax = 599;
   static constexpr size_t kBuckets = 17;  // the last one has no limit
 
-  std::array<uint64_t, kStatusMax - kStatusMin + 1> requests_{};    // by status
-  std::array<uint64_t, kBuckets> durations_{};                      // not cumulative
+  struct Durations {
+    std::array<uint64_t, kBuckets> counts{};  // not cumulative
+    uint64_t us = 0;                          // their sum
+
+    void add(uint64_t duration_us);
+    void add(const Durations& other);
+    uint64_t count() const;
+  };
+
+  std::array<uint64_t, kStatusMax - kStatusMin + 1> requests_{};  // by status
+  Durations durations_, first_bytes_, between_events_;
   uint64_t success_us_ = 0, failure_us_ = 0, last_success_ms_ = 0;  // the last since the Unix epoch
   uint64_t batches_ = 0, rows_ = 0, predict_us_ = 0;
 };

@@ -5,6 +5,7 @@ usage: wrapped_services.py --flow BIN [TEST...]
 """
 import http.client
 import os
+import re
 import signal
 import socket
 import sys
@@ -272,6 +273,15 @@ while number <= %d and not os.path.exists(os.path.join(folder, "taken.%%d" %% nu
         self.script('ready = "/health",')
         self.write("health", "200")
         run = self.serve("--grace", "60s")
+        for i in range(3):
+            self.open("event.%d" % i)
+        with urllib.request.urlopen(self.show()["url"] + "/events", timeout=60) as events:
+            self.assertEqual(events.read().count(b"data"), 3)
+        for i in range(3):
+            os.remove(os.path.join(self.folder, "event.%d" % i))
+        for name in ("first_byte", "event"):  # the server wrote the events one by one
+            self.until("the times of the response are counted", lambda: re.search(
+                r"^flow_service_%s_seconds_count\{.*\} 1$" % name, self.get("/flow/metrics"), re.M))
         with urllib.request.urlopen(self.show()["url"] + "/events", timeout=60) as events:
             self.assertEqual(events.headers["Content-Type"], "text/event-stream")
             for i in range(2):

@@ -219,7 +219,12 @@ TEST_CASE("each event of an upstream reaches the client before the next one is s
   }
   upstream.send("0\r\n\r\n");
   CHECK(client.until("\r\n\r\n") == "0\r\n\r\n");
-  CHECK(server.kind() == Kind::responded);
+  ProxyOutcome outcome = server.outcome();
+  CHECK(outcome.kind == Kind::responded);
+  CHECK(outcome.body.events == 3);
+  REQUIRE(outcome.body.first);
+  CHECK(*outcome.body.first <= outcome.body.first_event);
+  CHECK(outcome.body.first_event < outcome.body.last_event);
 }
 
 TEST_CASE("an upstream waits for a client that does not read, and all of a large body arrives") {

@@ -59,6 +59,24 @@ flow_service_ready{model="digits",version="r1"} 1
 )");
 }
 
+TEST_CASE("times of responses that come in parts are printed once there are any") {
+  ServiceMetrics metrics, other;
+  using Catch::Contains;
+  CHECK_THAT(ServiceMetrics::text({{"llm", "r1", &metrics, {}}}), !Contains("first_byte"));
+  metrics.count_first_byte(std::chrono::milliseconds(40));
+  other.count_first_byte(std::chrono::milliseconds(60));
+  other.count_events(std::chrono::milliseconds(20));
+  metrics.add(other);
+  std::string text = ServiceMetrics::text({{"llm", "r1", &metrics, {}}});
+  CHECK_THAT(text, Contains("# TYPE flow_service_first_byte_seconds histogram\n"));
+  CHECK_THAT(text, Contains("flow_service_first_byte_seconds_bucket{model=\"llm\",version=\"r1\","
+                            "le=\"0.05\"} 1\n"));
+  CHECK_THAT(text,
+             Contains("flow_service_first_byte_seconds_sum{model=\"llm\",version=\"r1\"} 0.1\n"));
+  CHECK_THAT(text, Contains("flow_service_event_seconds_sum{model=\"llm\",version=\"r1\"} 0.02\n"));
+  CHECK_THAT(text, Contains("flow_service_event_seconds_count{model=\"llm\",version=\"r1\"} 1\n"));
+}
+
 TEST_CASE("a label of the metrics is escaped, and the series of status 200 exists from the start") {
   ServiceMetrics metrics;
   std::string text = ServiceMetrics::text({{"a\"b\\c\nd", "v\"", &metrics, {}}});

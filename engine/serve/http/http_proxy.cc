@@ -1,6 +1,7 @@
 #include "engine/serve/http/http_proxy.hpp"
 
 #include <fmt/format.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -19,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/serve/http/event_counter.hpp"
 #include "engine/serve/http/forwarded_fields.hpp"
 #include "engine/serve/http/http_upload.hpp"
 #include "engine/serve/http/upstream_response.hpp"
@@ -47,6 +49,14 @@ bool is_quiet(Stream& socket) {
 }
 
 }  // namespace
+
+bool is_event_stream(const UpstreamHead& head) {
+  constexpr std::string_view kType = "text/event-stream";
+  return std::ranges::any_of(head.fields, [&](const HttpField& field) {
+    return ::strcasecmp(field.name.c_str(), "content-type") == 0 &&
+           ::strncasecmp(field.value.c_str(), kType.data(), kType.size()) == 0;
+  });
+}
 
 /// The idle connections to one upstream.
 class ProxyPool : public std::enable_shared_from_this<ProxyPool> {
@@ -154,6 +164,7 @@ class ProxyExchange : public std::enable_shared_from_this<ProxyExchange> {
   void resume();
   void consume(std::string_view bytes);
   void begin_response();
+  void note_body(std::string_view body);
   /// `is_closed`: in the orderly way, which ends a response without a length.
   void on_end(const std::string& reason, bool is_closed = false);
   void finish(bool is_clean);
@@ -179,9 +190,11 @@ class ProxyExchange : public std::enable_shared_from_this<ProxyExchange> {
   Clock::time_point connect_deadline_;
   std::optional<Stream> socket_;
   std::optional<UpstreamResponseReader> reader_;
-  std::string piece_;       // of the upload, as it is framed; at first the head
-  size_t piece_bytes_ = 0;  // of the upload in piece_
-  size_t sent_ = 0;         // of the head and the body, or of piece_
+  BodyTimes body_;
+  std::optional<EventCounter> events_;  // for a response of type text/event-stream
+  std::string piece_;                   // of the upload, as it is framed; at first the head
+  size_t piece_bytes_ = 0;              // of the upload in piece_
+  size_t sent_ = 0;                     // of the head and the body, or of piece_
   int attempt_ = 1;
   std::shared_ptr<ProxyExchange> paused_;  // itself, while the client must read first
   bool is_kept_ = false;                   // the connection was used before
@@ -438,8 +451,10 @@ void ProxyExchange::consume(std::string_view bytes) {
   size_t taken = reader_->read(bytes, body);
   State state = reader_->state();
   if (!has_begun_ && (state == State::body || state == State::whole)) begin_response();
-  if (has_begun_ && !body.empty() && !proxied_.reply.write(std::move(body)))
-    paused_ = shared_from_this();
+  if (has_begun_ && !body.empty()) {
+    note_body(body);
+    if (!proxied_.reply.write(std::move(body))) paused_ = shared_from_this();
+  }
   if (state == State::failed) return fail(reader_->error());
   if (state == State::whole) finish(taken == bytes.size());
 }
@@ -449,8 +464,19 @@ void ProxyExchange::begin_response() {
   timer_.cancel();
   if (is_sent_) std::string().swap(proxied_.request.body);  // the response may last for hours
   const UpstreamHead& head = reader_->head();
+  if (is_event_stream(head)) events_.emplace();
   proxied_.reply.begin(
       {.status = head.status, .fields = forwarded_fields(head.fields), .length = head.length});
+}
+
+void ProxyExchange::note_body(std::string_view body) {
+  Clock::time_point now = Clock::now();
+  if (!body_.first) body_.first = now;
+  uint64_t events = events_ ? events_->count(body) : 0;
+  if (events == 0) return;
+  if (body_.events == 0) body_.first_event = now;
+  body_.events += events;
+  body_.last_event = now;
 }
 
 void ProxyExchange::on_end(const std::string& reason, bool is_closed) {
@@ -506,7 +532,7 @@ void ProxyExchange::report(Kind kind, int status, std::string message) {
   if (upload_ && may_go_on && upload_->is_repeatable()) upload_->rewind();
   auto duration = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begun_);
   auto done = std::exchange(done_, nullptr);
-  done({kind, status, duration, std::move(message)}, std::move(proxied_));
+  done({kind, status, duration, std::move(message), body_}, std::move(proxied_));
 }
 
 }  // namespace

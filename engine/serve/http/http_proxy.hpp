@@ -45,6 +45,14 @@ struct ProxiedRequest {
 /// Whether a request with the method changes nothing, so that it may be sent a second time.
 bool is_safe_method(std::string_view method);
 
+/// When the body of a response came from the upstream.
+struct BodyTimes {
+  using Clock = std::chrono::steady_clock;
+  std::optional<Clock::time_point> first = {};          // its first byte; nothing: it has no byte
+  uint64_t events = 0;                                  // of a body of type text/event-stream
+  Clock::time_point first_event = {}, last_event = {};  // the ends of these
+};
+
 struct ProxyOutcome {
   enum class Kind : uint8_t {
     responded,    // the whole response was passed on
@@ -60,6 +68,7 @@ struct ProxyOutcome {
   int status = 0;  // that the client got; 499 if it left; 0 if it got none
   std::chrono::microseconds duration{};
   std::string message = {};  // what was wrong, for a log or an answer
+  BodyTimes body = {};
 };
 
 class ProxyPool;
