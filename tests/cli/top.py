@@ -13,7 +13,7 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "state"))
-from place import HOLD, OPTIONS, Place, main  # noqa: E402
+from place import HOLD, OPTIONS, Place, main, unused_port  # noqa: E402
 
 BUSY = HOLD + r'''
 local ask = flow.task("ask", function(ctx) return ctx:wait("approved") end)
@@ -125,6 +125,23 @@ class Top(Place):
         self.kill(process)
         view = self.view()
         self.assertEqual((view["writer"], view["workers"], view["run"]["status"]), (False, [], "interrupted"))
+
+    def test_a_head_gives_the_same_object_and_text_as_its_state(self):
+        address = "127.0.0.1:%d" % unused_port()
+        self.start("head", "--listen", address, "--jobs", "2")
+        self.until("the head listens", lambda: os.path.exists(os.path.join(self.state, "socket")))
+        self.begin()
+        words = ["--head", address, "--secret-file", os.path.join(self.state, "secret")]
+        here, there = self.view(), self.view(*words)
+        for view in (here, there):
+            for task in view["run"]["tasks"]:
+                task.pop("duration_s")
+        self.assertEqual(there["run"], here["run"])
+        self.assertEqual({key: there[key] for key in ("workers", "services", "waiting")},
+                         {key: here[key] for key in ("workers", "services", "waiting")})
+        self.assertEqual([run["run"] for run in there["runs"]], [run["run"] for run in here["runs"]])
+        self.assertRegex(self.good("top", "--once", *words).out, r"hold +running")
+        self.exits(4, self.flow("top", "--once", "--head", "127.0.0.1:1", "--secret-file", words[-1]), "127.0.0.1:1")
 
     def test_an_end_has_its_values_and_a_name_selects_a_run(self):
         self.write("p.lua", 'local flow = require "flow"\nlocal t = flow.task("t", function() return 7 end)\n'
