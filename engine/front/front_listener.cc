@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <optional>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "engine/base/address.hpp"
 #include "engine/base/files.hpp"
 #include "engine/serve/http/field_text.hpp"
+#include "engine/serve/http/http_listener.hpp"
 #include "engine/serve/http/http_upload.hpp"
 #include "engine/serve/service_routes.hpp"
 
@@ -41,6 +43,22 @@ std::string url_of(const ServiceOptions& options, uint16_t port) {
   std::string host = is_any(options.address) ? machine_name() : options.address;
   if (host.find(':') != std::string::npos) host = "[" + host + "]";
   return fmt::format("{}://{}:{}", options.tls ? "https" : "http", host, port);
+}
+
+struct Places {
+  size_t http = 0, grpc = 0;  // connections that may be open at a time
+};
+
+/// As many as the limit of open files permits. A request that is forwarded needs a second socket.
+Places places_of(const ServiceOptions& options) {
+  constexpr size_t kGrpcMax = 4'000, kGrpcShare = 4;  // of all places
+  bool has_grpc = options.grpc_port >= 0;
+  size_t sockets = options.forwards ? 2 : 1;
+  size_t all =
+      connections_permitted(options.limits.connections_max * sockets + (has_grpc ? kGrpcMax : 0));
+  size_t grpc = has_grpc ? std::clamp<size_t>(all / kGrpcShare, 1, kGrpcMax) : 0;
+  size_t http = std::max<size_t>(1, (all - std::min(all, grpc)) / sockets);
+  return {std::min(options.limits.connections_max, http), grpc};
 }
 
 /// The port of an earlier front; 0 if there was none.
@@ -104,6 +122,8 @@ Result<std::unique_ptr<HttpServer>> FrontListener::listen(const ServiceOptions& 
                                                           uint16_t port) {
   std::optional<uint64_t> streamed_above;
   if (options.forwards) streamed_above = HttpUpload::kKeptMax;
+  HttpLimits limits = options.limits;
+  limits.connections_max = places_of(options).http;
   HttpOptions http{.name = options.name,
                    .address = options.address,
                    .port = port,
@@ -114,7 +134,7 @@ Result<std::unique_ptr<HttpServer>> FrontListener::listen(const ServiceOptions& 
                              .authorize = callbacks_.authorize,
                              .keeps_fields = options.forwards,
                              .streamed_above = streamed_above},
-                   .limits = options.limits,
+                   .limits = limits,
                    .log = callbacks_.log,
                    .requests = &requests_};
   return HttpServer::open(http, callbacks_.handle, loop_);
@@ -122,9 +142,12 @@ Result<std::unique_ptr<HttpServer>> FrontListener::listen(const ServiceOptions& 
 
 Result<std::unique_ptr<GrpcServer>> FrontListener::listen_for_grpc(const ServiceOptions& options,
                                                                    uint16_t port) {
-  return GrpcServer::open(
-      {.name = options.name, .address = options.address, .port = port, .tls = options.tls},
-      backend_);
+  return GrpcServer::open({.name = options.name,
+                           .address = options.address,
+                           .port = port,
+                           .tls = options.tls,
+                           .connections_max = places_of(options).grpc},
+                          backend_);
 }
 
 void FrontListener::keep_port(const std::string& port_file, uint16_t port) const {

@@ -17,8 +17,8 @@
 
 #include "engine/base/address.hpp"
 #include "engine/base/engine_thread.hpp"
+#include "engine/serve/grpc/grpc_listener.hpp"
 #include "engine/serve/grpc/inference_service.hpp"
-#include "engine/serve/http/socket_address.hpp"
 
 namespace flow {
 
@@ -47,9 +47,11 @@ class GrpcServerImpl final : public GrpcServer {
  public:
   GrpcServerImpl(const GrpcOptions& options, InferenceBackend& backend)
       : options_(options),
-        service_({backend, options.message_max, milliseconds(options.answer_ms)}) {}
+        service_({backend, options.message_max, milliseconds(options.answer_ms)}),
+        listener_(options.connections_max) {}
 
   ~GrpcServerImpl() override {
+    listener_.close();
     if (drain_.joinable())
       drain_.join();
     else if (server_)
@@ -73,27 +75,31 @@ class GrpcServerImpl final : public GrpcServer {
     builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, static_cast<int>(options_.idle_ms));
     builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
     builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMetadataBytesMax);
-    // Otherwise a second server could listen on the same port.
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     // gRPC decompresses without a limit: a small message could need all memory.
     builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
-    builder.AddListeningPort(address_text({options_.address, options_.port}), credentials, &port_);
+    using Connections = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
+    connections_ = builder.experimental().AddExternalConnectionAcceptor(Connections::FROM_FD,
+                                                                        std::move(credentials));
     builder.RegisterService(&service_);
+    FLOW_TRY(listener_.listen(options_.name, {options_.address, options_.port}));
     server_ = builder.BuildAndStart();
-    if (server_ && port_ > 0) return {};
-    Address address{options_.address, options_.port};
-    int code = listening_problem(address);
-    if (code != 0) return listening_error(options_.name, address, code, "`grpc = 0`");
-    return environment_error(
-        fmt::format("the service `{}` cannot listen for gRPC on {}: with GRPC_VERBOSITY=error in "
-                    "its environment it says why",
-                    options_.name, address_text(address)));
+    if (!server_)
+      return environment_error(fmt::format(
+          "the service `{}` cannot answer over gRPC: with GRPC_VERBOSITY=error in its environment "
+          "it says why",
+          options_.name));
+    return listener_.start([this](int socket) {
+      grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+      connection.fd = socket;
+      connections_->HandleNewConnection(&connection);
+    });
   }
 
-  uint16_t port() const override { return static_cast<uint16_t>(port_); }
+  uint16_t port() const override { return listener_.port(); }
 
   void begin_drain(int64_t grace_ms, std::function<void()> drained) override {
     if (drain_.joinable()) return;
+    listener_.close();
     drain_ = engine_thread(
         [this, drained = std::move(drained), until = system_clock::now() + milliseconds(grace_ms)] {
           server_->Shutdown(until);
@@ -109,8 +115,9 @@ class GrpcServerImpl final : public GrpcServer {
  private:
   const GrpcOptions options_;
   InferenceService service_;  // outlives the server
-  int port_ = 0;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
   std::unique_ptr<grpc::Server> server_;
+  GrpcListener listener_;  // its thread uses the two above
   std::promise<void> drained_;
   std::future<void> is_drained_ = drained_.get_future();
   std::thread drain_;  // gRPC blocks the thread that ends its server

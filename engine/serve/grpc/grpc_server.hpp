@@ -22,6 +22,7 @@ struct GrpcOptions {
   size_t message_max = 64u << 20;     // bytes of a request
   size_t memory_max = 512u << 20;     // bytes that the library may use for all connections
   int streams_max = 128;              // calls at a time on one connection; a client queues more
+  size_t connections_max = 4'000;     // one more is closed at once
   int64_t idle_ms = 300'000;          // a connection without a call is closed after this time
   int64_t answer_ms = 60'000;         // in which a client must have taken its whole answer
 };

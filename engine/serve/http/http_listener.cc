@@ -23,10 +23,6 @@ namespace {
 constexpr int kAcceptsMax = 64;      // before connections have their turn
 constexpr rlim_t kOtherFiles = 256;  // that the process opens besides connections
 
-Error error_of(const HttpOptions& options, int code) {
-  return listening_error(options.name, {options.address, options.port}, code, "`port = 0`");
-}
-
 /// The listener ignores packets that open a connection (RFC 9293, 3.1: of SYN and ACK only SYN is
 /// set). Handshakes that have begun go on.
 void ignore_new_connections(int listener) {
@@ -47,31 +43,11 @@ HttpListener::HttpListener(asio::io_context& context, Adopt adopt)
 HttpListener::~HttpListener() { close(); }
 
 Status HttpListener::listen(const HttpOptions& options) {
-  auto address = socket_address(options.address, options.port);
-  if (!address)
-    return user_error(fmt::format("the service `{}` cannot listen on `{}`: it is not an address",
-                                  options.name, options.address));
-  int family = address->is_v6 ? AF_INET6 : AF_INET;
-  int listener = ::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (listener < 0) return error_of(options, errno);
-  int yes = 1;
-  // Without SO_REUSEPORT, so that a port in use is an error instead of a second listener. Accepted
-  // sockets inherit the other options.
-  ::setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-  ::setsockopt(listener, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
-  ::setsockopt(listener, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-  auto* name = reinterpret_cast<sockaddr*>(&address->storage);
-  bool listens = ::bind(listener, name, address->size) == 0 && ::listen(listener, SOMAXCONN) == 0 &&
-                 ::getsockname(listener, name, &address->size) == 0;
-  if (!listens) {
-    int code = errno;
-    ::close(listener);
-    return error_of(options, code);
-  }
-  // The port is at the same place in both kinds of address.
-  port_ = ntohs(reinterpret_cast<sockaddr_in*>(&address->storage)->sin_port);
-  protocol_ = address->is_v6 ? asio::ip::tcp::v6() : asio::ip::tcp::v4();
-  acceptor_.assign(protocol_, listener);
+  auto listening = listen_at(options.name, {options.address, options.port}, "`port = 0`");
+  FLOW_TRY(listening);
+  port_ = listening->port;
+  protocol_ = listening->is_v6 ? asio::ip::tcp::v6() : asio::ip::tcp::v4();
+  acceptor_.assign(protocol_, listening->socket);
   resume();
   return {};
 }

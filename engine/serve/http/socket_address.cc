@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -41,6 +42,34 @@ int listening_problem(const Address& address) {
   int code = listens ? 0 : errno;
   ::close(listener);
   return code;
+}
+
+Result<ListeningSocket> listen_at(const std::string& service, const Address& address,
+                                  const char* free_port) {
+  auto bound = socket_address(address.host, address.port);
+  if (!bound)
+    return user_error(fmt::format("the service `{}` cannot listen on `{}`: it is not an address",
+                                  service, address.host));
+  int family = bound->is_v6 ? AF_INET6 : AF_INET;
+  int listener = ::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (listener < 0) return listening_error(service, address, errno, free_port);
+  int yes = 1;
+  // Without SO_REUSEPORT, so that a port in use is an error instead of a second listener. Accepted
+  // sockets inherit the other options.
+  ::setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  ::setsockopt(listener, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
+  ::setsockopt(listener, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+  auto* name = reinterpret_cast<sockaddr*>(&bound->storage);
+  bool listens = ::bind(listener, name, bound->size) == 0 && ::listen(listener, SOMAXCONN) == 0 &&
+                 ::getsockname(listener, name, &bound->size) == 0;
+  if (!listens) {
+    int code = errno;
+    ::close(listener);
+    return listening_error(service, address, code, free_port);
+  }
+  // The port is at the same place in both kinds of address.
+  uint16_t port = ntohs(reinterpret_cast<sockaddr_in*>(&bound->storage)->sin_port);
+  return ListeningSocket{listener, port, bound->is_v6};
 }
 
 Error listening_error(const std::string& service, const Address& address, int code,

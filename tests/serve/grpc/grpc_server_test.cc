@@ -1,16 +1,24 @@
 // The server, as clients of the library see it.
 #include <grpcpp/generic/generic_stub.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <future>
+#include <memory>
+#include <thread>
+#include <vector>
 
 #include "engine/base/files.hpp"
 #include "engine/base/temporary_folder.hpp"
 #include "engine/serve/grpc/message_coding.hpp"
 #include "engine/serve/http/gzip.hpp"
+#include "engine/serve/http/socket_address.hpp"
 #include "engine/serve/service_metadata.hpp"
 #include "tests/serve/certificates.hpp"
 #include "tests/serve/client.hpp"
 #include "tests/serve/grpc/client.hpp"
+#include "tests/serve/http_peer.hpp"
 
 using namespace flow;
 
@@ -422,6 +430,43 @@ TEST_CASE("a port in use and an address of another machine are errors that say w
   second = GrpcServer::open(options, *service.backend);
   REQUIRE_FALSE(second.ok());
   CHECK_THAT(second.error().message, Catch::Contains("the machine does not have that address"));
+}
+
+TEST_CASE("a connection above the maximum is closed, and its place is free when another ends") {
+  GrpcService service({.name = "adder", .connections_max = 2});
+  REQUIRE(infer(*service.stub, infer_request("x", {1})).status.ok());
+  auto second = std::make_unique<Stub>(channel_to(service.server->port()));
+  REQUIRE(infer(*second, infer_request("x", {1})).status.ok());
+  HttpPeer third(connect_to(service.server->port()));
+  CHECK(third.rest().empty());
+  Stub waiting(channel_to(service.server->port()));
+  CHECK(infer(waiting, infer_request("x", {1})).status.error_code() ==
+        grpc::StatusCode::UNAVAILABLE);
+  second.reset();
+  while (!infer(waiting, infer_request("x", {1})).status.ok()) std::this_thread::yield();
+}
+
+TEST_CASE("a server without file descriptors accepts again when there are some") {
+  GrpcService service;
+  HttpPeer client(connect_to(service.server->port()));
+  int left = ::dup(STDIN_FILENO);
+  REQUIRE(left >= 0);
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  int waiting = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  REQUIRE(waiting >= 0);
+  // All numbers below the limit are in use.
+  std::vector<int> taken;
+  rlimit few{static_cast<rlim_t>(waiting) + 1, before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+  for (int fd = 0; (fd = ::dup(STDIN_FILENO)) >= 0;) taken.push_back(fd);
+  auto address = socket_address("127.0.0.1", service.server->port());
+  REQUIRE(::connect(waiting, reinterpret_cast<sockaddr*>(&address->storage), address->size) == 0);
+  for (int fd : taken) ::close(fd);
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  ::close(waiting);
+  ::close(left);
+  CHECK(infer(*service.stub, infer_request("x", {1})).status.ok());
 }
 
 TEST_CASE("a drain answers the open requests, takes no others, and is then done") {
