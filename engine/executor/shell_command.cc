@@ -23,6 +23,7 @@
 #include "engine/blobs/folder.hpp"
 #include "engine/environments/shell_setup.hpp"
 #include "engine/executor/gang.hpp"
+#include "engine/plan/plan.hpp"
 #include "engine/value/utf8.hpp"
 
 namespace flow {
@@ -115,11 +116,19 @@ void add_ranks(const wire::Start& start, const Gang::ProcessRendezvous& process_
     variables.try_emplace("GLOO_SOCKET_IFNAME", process_rendezvous.interface);
 }
 
+/// The keys of a service are for its front alone.
+void remove_service_keys(const wire::Start& start, std::map<std::string, std::string>& variables) {
+  if (start.service().empty()) return;
+  auto spec = decode_service_options(start.service());
+  if (spec.ok()) variables.erase(spec->keys.variable);
+}
+
 std::map<std::string, std::string> environment_of(const Attempt& attempt, const Gang* gang) {
   const wire::Start& start = attempt.start();
   std::map<std::string, std::string> variables = attempt.environment();
   variables["PWD"] = start.dir();
   variables.erase("OLDPWD");
+  remove_service_keys(start, variables);
   bool is_alone = gang == nullptr && !start.gang_key().empty();
   if (is_alone) add_ranks(start, Gang::single_rank_rendezvous(), variables);
   if (gang != nullptr) add_ranks(start, gang->process_rendezvous(), variables);

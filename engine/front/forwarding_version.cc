@@ -115,11 +115,6 @@ ForwardingVersion::~ForwardingVersion() = default;
 // ---- Requests
 
 void ForwardingVersion::forward(HttpRequest request, HttpReply reply) {
-  // Keys are for the front alone.
-  if (!options().keys.empty())
-    std::erase_if(request.fields, [](const HttpField& field) {
-      return ::strcasecmp(field.name.c_str(), "authorization") == 0;
-    });
   drop_malformed_trace(request);
   note_version(request.record.get());
   Request own{.proxied = {std::move(request), std::move(reply)}, .arrived = Clock::now()};

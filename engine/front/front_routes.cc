@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine/front/forwarding_version.hpp"
+#include "engine/serve/http/field_text.hpp"
 #include "engine/serve/http/forwarded_fields.hpp"
 #include "engine/serve/http/gzip.hpp"
 #include "engine/serve/http_responder.hpp"
@@ -131,6 +132,10 @@ void FrontRoutes::forward(HttpRequest request, HttpReply reply, const ServiceVer
     return reply.send(error_response(501, "WebSocket is not forwarded to the server of a service"));
   auto version = callbacks_.route(primary.options().name, {});
   if (!version.ok()) return reply.send(busy_response(503, version.error().message));
+  // Keys are for the front alone: those of a version are not for the server of another one either.
+  if (versions_.has_keys())
+    std::erase_if(request.fields,
+                  [](const HttpField& field) { return equal_names(field.name, "authorization"); });
   static_cast<ForwardingVersion&>(**version).forward(std::move(request), std::move(reply));
 }
 

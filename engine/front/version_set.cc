@@ -138,6 +138,11 @@ Status VersionSet::check_model(const std::string& name, const std::string& model
   return {};
 }
 
+bool VersionSet::has_keys() const {
+  return std::ranges::any_of(
+      entries_, [](const Entry& each) { return !each.version->options().keys.empty(); });
+}
+
 bool VersionSet::has_replicas() const {
   return std::ranges::any_of(entries_,
                              [](const Entry& each) { return each.version->has_replicas(); });

@@ -57,6 +57,8 @@ class VersionSet {
                             const std::string& version);
 
   bool has_replicas() const;
+  /// Whether callers of any version need a key.
+  bool has_keys() const;
   /// Whether another version than this one has replicas that stay.
   bool has_staying_besides(const ServiceVersion& version) const;
   bool is_ready() const;

@@ -47,7 +47,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         if self.path == "/events":
             return self.events()
-        if self.path == "/pid":
+        if self.path == "/variables":
+            code, body = 200, " ".join(sorted(os.environ)).encode()
+        elif self.path == "/pid":
             code, body = 200, str(os.getpid()).encode()
         elif self.path in ("/health", "/live"):
             note("asked" + self.path.replace("/", "."), "")
@@ -293,6 +295,18 @@ while number <= %d and not os.path.exists(os.path.join(folder, "taken.%%d" %% nu
             self.open("event.2")
             self.assertEqual(events.read(), b"data: 2\n\n")
         self.exits(0, self.end(run))
+
+    def test_the_keys_are_not_for_the_server(self):
+        self.script('ready = "/health", keys = flow.env("API_KEYS"),')
+        self.write("health", "200")
+        run = self.start("run", ".", "--serve-for", "600s", API_KEYS="first-key-4711", OTHER="1")
+        self.until("it serves", lambda: any(each.get("url") for each in self.runs()))
+        request = urllib.request.Request(self.show()["url"] + "/variables", headers={"Authorization": "Bearer first-key-4711"})
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            names = answer.read().decode().split()
+        self.assertIn("OTHER", names)
+        self.assertNotIn("API_KEYS", names)
+        self.ends(run)
 
     def accepts(self):
         address = self.show()["url"].rsplit("/", 1)[1].split(":")

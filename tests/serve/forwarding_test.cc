@@ -88,6 +88,14 @@ class ForwardedService {
     port = port_of(replica.url);
     return replica;
   }
+  /// One of a version with other options.
+  ServerReplica& add_with(ServiceOptions options, const std::string& version) {
+    options.name = options_.name;
+    options.forwards = true;
+    ServerReplica& replica = replicas_.emplace_back();
+    REQUIRE(join(replica, version, options).ok());
+    return replica;
+  }
   /// One of another machine, to which `connect` makes connections.
   ServerReplica& add_remote(
       const std::function<void(ServerReplica&, HttpProxy::Connected)>& connect) {
@@ -518,6 +526,22 @@ TEST_CASE("a forwarded service asks for keys, but not for its health") {
   const std::string head = server.head();
   CHECK_THAT(head, StartsWith("GET / "));
   CHECK_THAT(head, !Contains("secret"));
+}
+
+TEST_CASE("the key of one version does not reach the server of another") {
+  ServiceOptions options;
+  options.keys = {"secret"};
+  ForwardedService service(options);
+  service.set_weights({{"r1", 51}, {"r2", 49}});
+  ServerReplica& second = service.add_with({}, "r2");
+  std::optional<HttpPeer> first_server, second_server;
+  std::vector<HttpPeer> clients;
+  for (int i = 0; i < 2; i++)
+    clients.push_back(service.ask("/", "Authorization: Bearer secret\r\n"));
+  first_server.emplace(service.replica().upstream.accept());
+  second_server.emplace(second.upstream.accept());
+  CHECK_THAT(first_server->head(), !Contains("secret"));
+  CHECK_THAT(second_server->head(), !Contains("secret"));
 }
 
 TEST_CASE("a server that leaves gets no request, and is released after its last one") {
