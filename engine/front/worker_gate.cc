@@ -222,7 +222,9 @@ void WorkerGate::refuse_server(uint64_t number, const std::string& why) {
 
 void WorkerGate::add_server(Entries::iterator entry, uint64_t number) {
   auto found = wanted_.find(number);
-  if (found == wanted_.end()) return end(entry, "nothing waits for this connection");
+  auto asked = found == wanted_.end() ? nullptr : found->second.asked.lock();
+  bool is_its_worker = asked && asked->peer().name == entry->pipe->peer().name;
+  if (!is_its_worker) return end(entry, "nothing waits for this connection");
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
     return end(entry, std::strerror(errno));

@@ -133,6 +133,7 @@ TEST_CASE("a request is forwarded unchanged but for the fields of its connection
       "POST /a%20b/../c?x=1&y HTTP/1.1\r\nHost: a:81\r\nX-One: 1\r\nTE: trailers\r\n"
       "Connection: keep-alive, X-Hop, Host\r\nX-Hop: 2\r\nKeep-Alive: timeout=5\r\n"
       "Upgrade: websocket\r\nProxy-Authorization: x\r\nTransfer-Encoding: chunked\r\n"
+      "X_Forwarded_For: 6.6.6.6\r\nx-forwarded_proto: https\r\nProxy: http://evil\r\n"
       "traceparent: 00-1-2-01\r\nX-Forwarded-For: 1.2.3.4\r\nX-Forwarded-Proto: https\r\n"
       "Content-Encoding: br\r\nInference-Header-Content-Length: 99\r\nx-one: 3\r\n"
       "Expect: 100-continue\r\nAuthorization: Bearer k\r\n\r\n");

@@ -25,6 +25,15 @@ bool is_one_of(std::string_view name, const auto& names) {
                      [&](std::string_view each) { return equal_names(each, name); });
 }
 
+/// CGI and WSGI programs take `X_Forwarded_For` for `X-Forwarded-For`, which a client could send
+/// beside the front's, and `Proxy` for the variable HTTP_PROXY.
+bool is_ambiguous(std::string_view name) {
+  std::string hyphened(name);
+  std::ranges::replace(hyphened, '_', '-');
+  return equal_names(name, "Proxy") ||
+         (hyphened != name && is_one_of(hyphened, std::array{kForwardedFor, kForwardedProto}));
+}
+
 bool is_hop_field(std::string_view name) {
   return is_one_of(name, kHopFields) ||
          equal_names(name.substr(0, kProxyPrefix.size()), kProxyPrefix);
@@ -76,7 +85,7 @@ std::string forwarded_head(const HttpRequest& request) {
       continue;
     }
     // The server that read the request has answered Expect. A client cannot have Host removed.
-    bool is_dropped = is_hop_field(name) || equal_names(name, "Expect") ||
+    bool is_dropped = is_hop_field(name) || is_ambiguous(name) || equal_names(name, "Expect") ||
                       equal_names(name, kForwardedProto) ||
                       (is_one_of(name, options) && !equal_names(name, "Host"));
     if (!is_dropped) append(head, name, value);
