@@ -163,10 +163,10 @@ Status FrontListener::check(const ServiceOptions& options) const {
   };
   std::vector<const char*> differs;
   // Port 0 takes any port, also that of the listener.
-  bool has_other_port = options.port != 0 && options.port != options_.port;
+  bool has_other_port = options.port != 0 && options.port != http_->port();
   if (options.address != options_.address || has_other_port) differs.push_back("`listen`");
   if (files(options) != files(options_)) differs.push_back("`tls`");
-  bool takes_grpc = options.grpc_port == 0 && options_.grpc_port >= 0;
+  bool takes_grpc = grpc_ && (options.grpc_port == 0 || options.grpc_port == grpc_->port());
   if (options.grpc_port != options_.grpc_port && !takes_grpc) differs.push_back("`grpc`");
   if (differs.empty()) return {};
   return user_error(fmt::format(

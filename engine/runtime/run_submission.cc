@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <map>
 #include <set>
 #include <utility>
@@ -43,13 +44,24 @@ std::string grpc_text(const ServiceSpec& service) {
   return fmt::format("with `grpc` at port {}", service.grpc_port);
 }
 
+/// With the port that a ready service has taken in place of a free one.
+ServiceSpec service_of(const core::Run& run, core::UnitId unit) {
+  ServiceSpec service = core::def_of(run, unit)->service;
+  const core::Unit& u = run.units[unit];
+  if (service.port != 0 || !u.detail) return service;
+  std::string_view url = u.detail->url;
+  std::string_view port = url.substr(std::min(url.rfind(':'), url.size() - 1) + 1);
+  std::from_chars(port.data(), port.data() + port.size(), service.port);
+  return service;
+}
+
 /// What keeps the services of a new run from taking over the listeners of the run that serves its
 /// name; "" for nothing.
 std::string takeover_problem(const core::State& state, const core::RunSubmitted& submitted) {
   if (submitted.name.empty()) return "";
   auto problem_of = [&](const core::RunId& id, const TaskNode& node, const TaskDef& old_def,
-                        const TaskDef& def) -> std::string {
-    const ServiceSpec &before = old_def.service, &now = def.service;
+                        const ServiceSpec& before, const TaskDef& def) -> std::string {
+    const ServiceSpec& now = def.service;
     std::string listens = listen_text(now), listened = listen_text(before);
     bool has_other_address = address_of(now) != address_of(before);
     if (has_other_address || (now.port != 0 && listens != listened))
@@ -95,7 +107,8 @@ std::string takeover_problem(const core::State& state, const core::RunSubmitted&
         if (node.kind == NodeKind::when || node.name != before.name) continue;
         const TaskDef& def = submitted.plan->defs[node.def];
         if (def.kind != TaskKind::service) continue;
-        std::string problem = problem_of(id, node, *core::def_of(run, service), def);
+        std::string problem =
+            problem_of(id, node, *core::def_of(run, service), service_of(run, service), def);
         if (!problem.empty()) return problem;
       }
     }

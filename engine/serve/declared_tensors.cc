@@ -78,6 +78,12 @@ Status check_inputs(const std::vector<TensorSpec>& declared, const InferRequest&
   return user_error(what);
 }
 
+bool have_rows(const std::vector<TensorSpec>& declared) {
+  return std::ranges::all_of(declared, [](const TensorSpec& spec) {
+    return !spec.shape.empty() && spec.shape.front() == -1;
+  });
+}
+
 Status check_outputs(const std::vector<TensorSpec>& declared, Tensors& outputs) {
   std::string what;
   for (const TensorSpec& spec : declared) {

@@ -13,6 +13,9 @@ namespace flow {
 /// A list for metadata: [{"name":"x","datatype":"FP32","shape":[-1,64]}].
 std::string tensors_json(const std::vector<TensorSpec>& declared);
 
+/// Whether the first dimension of each is of any size: requests can be joined along it.
+bool have_rows(const std::vector<TensorSpec>& declared);
+
 /// Whether the inputs of a request are those declared, in name, datatype and shape; without a
 /// declaration all are. The Error is of kind user. The datatype is the one that the client gave: an
 /// INT16 must not be given as INT32, although a tensor holds both in the same way.

@@ -113,6 +113,7 @@ void ModelVersion::admit(std::unique_ptr<PendingRequest> pending) {
     return refuse(*pending, 413,
                   fmt::format("the inputs have {}, and a request may have {}: send fewer rows",
                               format_bytes(bytes), format_bytes(kTensorBytesMax)));
+  pending->is_alone = !have_rows(options().inputs) || !have_rows(options().outputs);
   switch (scheduler_.push(pending, Clock::now())) {
     case RequestScheduler::Admission::admitted:
       return;

@@ -72,6 +72,9 @@ std::string problem(const Value& result) {
     if (name.kind() != Value::Kind::string)
       return fmt::format("a table whose entry [{}], {}, has no name", to_json(name),
                          kind_of(value));
+    if (!is_utf8(name.as_string()))
+      return fmt::format("a table with the name `{}`, which is not UTF-8",
+                         cut_text(to_line(name.as_string()), kShownMax));
     if (std::string what = entry_problem(value); !what.empty())
       return fmt::format("a table whose entry `{}` {}",
                          cut_text(to_line(name.as_string()), kShownMax), what);

@@ -15,11 +15,6 @@ namespace {
 
 std::string json_text(const std::string& text) { return to_json(Value(text)); }
 
-bool has_rows(const std::vector<TensorSpec>& tensors) {
-  return std::all_of(tensors.begin(), tensors.end(),
-                     [](const TensorSpec& spec) { return spec.shape.front() == -1; });
-}
-
 std::string configured_tensors(const std::vector<TensorSpec>& tensors, bool without_rows) {
   std::string json = "[";
   for (const TensorSpec& spec : tensors) {
@@ -48,8 +43,8 @@ std::string model_metadata(const ServiceOptions& service) {
 
 std::string model_configuration(const ServiceOptions& service) {
   bool is_declared = !service.inputs.empty() || !service.outputs.empty();
-  bool is_batched =
-      service.batch_max > 1 && is_declared && has_rows(service.inputs) && has_rows(service.outputs);
+  bool is_batched = service.batch_max > 1 && is_declared && have_rows(service.inputs) &&
+                    have_rows(service.outputs);
   return fmt::format(
       R"({{"name":{},"platform":"flow_lua","backend":"flow","max_batch_size":{},"input":{},)"
       R"("output":{},"dynamic_batching":{{"max_queue_delay_microseconds":{}}}}})",

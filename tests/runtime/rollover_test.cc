@@ -32,9 +32,8 @@ Status submit_version(OpenEngine& engine, const std::string& id, const ServiceSp
   return submitted;
 }
 
-void make_ready(OpenEngine& engine) {
-  engine.loop->parts().on_reports(
-      {{engine.worker.orders.back().id, 0, 0, ServiceReported{"http://here"}}});
+void make_ready(OpenEngine& engine, const std::string& url = "http://here") {
+  engine.loop->parts().on_reports({{engine.worker.orders.back().id, 0, 0, ServiceReported{url}}});
   engine.settle();
 }
 
@@ -176,6 +175,19 @@ TEST_CASE("a new version with another listener is refused while its name is serv
       "new version takes over the listener: give it the same `tls`, or another --name");
   service.tls = {};
   service.port = 0;
+  CHECK(submit_version(engine, "r2", service).ok());
+}
+
+TEST_CASE("a version that took a free port can be followed by one with this port") {
+  OpenEngine engine;
+  ServiceSpec service;
+  REQUIRE(submit_version(engine, "r1", service).ok());
+  make_ready(engine, "http://127.0.0.1:8080");
+  service.port = 8081;
+  Status refused = submit_version(engine, "r2", service);
+  REQUIRE_FALSE(refused.ok());
+  CHECK_THAT(refused.error().message, Catch::Contains("is served at 127.0.0.1:8080 by the run r1"));
+  service.port = 8080;
   CHECK(submit_version(engine, "r2", service).ok());
 }
 

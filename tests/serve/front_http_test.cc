@@ -207,6 +207,24 @@ TEST_CASE("waiting requests are joined in one call of predict") {
   CHECK(service.metric("rows_total") == 7);
 }
 
+TEST_CASE("requests with a declared number of rows are not joined") {
+  ServiceOptions options = batched(4);
+  options.inputs = {{"x", "FP32", {1, 1}}};
+  Service service(options);
+  service.hold();
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int i = 0; i < 3; i++) {
+    clients.push_back(std::make_unique<Client>(service.port));
+    clients.back()->send(post_text(kInfer, infer_body("x", i)));
+  }
+  service.wait_calls(1);
+  service.wait_metric("queue_length", 2);
+  service.release();
+  for (int i = 0; i < 3; i++) CHECK(first_number(clients[static_cast<size_t>(i)]->read()) == i + 1);
+  CHECK(service.calls() == 3);
+  CHECK(service.rows_max() == 1);
+}
+
 TEST_CASE("a batch waits for more requests until it is full") {
   Service service(batched(3, int64_t{3600} * 1'000'000));
   std::vector<std::unique_ptr<Client>> clients;

@@ -159,7 +159,7 @@ TEST_CASE("a replica that is rejected learns why, and its connection ends") {
   front::ToFront message;
   message.mutable_join()->set_version("r2");
   message.mutable_join()->set_model("adder");
-  message.mutable_join()->set_port(static_cast<uint32_t>(port));
+  message.mutable_join()->set_port(static_cast<uint32_t>(port == 1 ? 2 : port - 1));
   REQUIRE(two.send(message));
   CHECK_THAT(two.read().rejected().message(), Contains("another `listen`"));
   CHECK(two.is_at_end());

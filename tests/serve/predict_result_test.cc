@@ -97,6 +97,8 @@ TEST_CASE("the error of another result says what it is, and which entry is no te
         error_of("a table whose entry [7], a string, has no name"));
   CHECK(refusal(Value::map({{Value("x"), number_tensor()}, {Value("y"), Value("text")}})) ==
         error_of("a table whose entry `y` is a string"));
+  CHECK(refusal(Value::map({{Value("\xff"), number_tensor()}})) ==
+        error_of("a table with the name `\xEF\xBF\xBD`, which is not UTF-8"));
   CHECK(refusal(Value::map({{Value("y"), Value(Tensor())}})) ==
         error_of("a table whose entry `y` is a tensor without its data"));
   CHECK(
