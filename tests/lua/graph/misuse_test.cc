@@ -171,7 +171,7 @@ TEST_CASE("the error of an unknown or invalid option names the valid ones") {
        "pipeline.lua:2: task `t`: the option `memory`: `lots` is not a size"},
       {"{ timeout = 10 }",
        "pipeline.lua:2: task `t`: the option `timeout` must be a duration such as \"10m\", but is "
-       "`10`"},
+       "the number 10: write a string with the unit"},
       {"{ timeout = '10' }",
        "pipeline.lua:2: task `t`: the option `timeout`: `10` is not a duration"},
       {"{ gpus = 1.5 }",
