@@ -372,12 +372,13 @@ bool ReplicaLink::answer(BatchMessage batch, const Predict& predict) {
       tensor.data = Bytes(*tensor.data, tensor.data.keep());
   FramePieces pieces;
   {
-    Result<Tensors> outputs = predict(batch);
+    ResponseParameters parameters;
+    Result<Tensors> outputs = predict(batch, parameters);
     batch.inputs.clear();
     std::optional<TensorMemory> memory;
     uint64_t bytes = outputs.ok() ? memory_bytes({&*outputs}) : 0;
     if (bytes >= kSharedBytesMin) memory = memory_.take_outputs(bytes);
-    pieces = outcome_frame(batch.id, outputs, memory);
+    pieces = outcome_frame(batch.id, outputs, memory, parameters);
   }
   if (!release(memory_.take_released()) || !send(pieces)) return false;
   pieces.clear();

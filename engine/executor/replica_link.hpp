@@ -31,8 +31,9 @@ struct ReplicaOptions {
 class ReplicaLink {
  public:
   /// An error of kind `user` is the fault of the request. The outputs may change after the next
-  /// call.
-  using Predict = std::function<Result<Tensors>(const BatchMessage& batch)>;
+  /// call. `parameters` is empty before.
+  using Predict =
+      std::function<Result<Tensors>(const BatchMessage& batch, ResponseParameters& parameters)>;
 
   explicit ReplicaLink(ReplicaOptions options);
   ~ReplicaLink();

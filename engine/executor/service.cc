@@ -30,20 +30,24 @@ constexpr int64_t kEndMs = 500;  // between the last response and the end of the
 /// The worker kills the attempt at the end of its grace.
 int64_t drain_ms_of(int64_t grace_ms) { return grace_ms - std::min(kEndMs, grace_ms / 4); }
 
-Result<Tensors> predict(Attempt& attempt, ScriptVm& vm, const BatchMessage& batch) {
+Result<Tensors> predict(Attempt& attempt, ScriptVm& vm, const BatchMessage& batch,
+                        ResponseParameters& parameters) {
   std::vector<PredictedRequest> requests;
   for (const BatchedRequest& each : batch.requests) {
-    ParameterTables parameters = parameter_tables(each.parameters);
+    ParameterTables tables = parameter_tables(each.parameters);
     requests.push_back({each.id, each.rows, each.traceparent,
-                        std::string(trace_id_of(each.traceparent)), std::move(parameters.request),
-                        std::move(parameters.inputs), std::move(parameters.outputs)});
+                        std::string(trace_id_of(each.traceparent)), std::move(tables.request),
+                        std::move(tables.inputs), std::move(tables.outputs)});
   }
   auto result = vm.predict(predict_inputs(batch.inputs), requests);
   if (!result.ok())
     return Error{ErrorKind::task,
                  cut_text(attempt.hidden(result.error().message), kPredictErrorMax)};
-  auto outputs = tensors_by_name(*result, attempt.shown_task());
+  auto outputs = tensors_by_name(result->outputs, attempt.shown_task());
   if (!outputs.ok()) return outputs;
+  auto returned = response_parameters(result->response, requests.size(), attempt.shown_task());
+  FLOW_TRY(returned);
+  parameters = std::move(*returned);
   if (uint64_t bytes = bytes_of(*outputs); bytes > kTensorBytesMax)
     return Error{
         ErrorKind::task,
@@ -66,7 +70,8 @@ Status warm_up(Attempt& attempt, ScriptVm& vm, const std::vector<WarmupTensor>& 
     tensor.data = std::make_shared<const std::string>(from.data);
   }
   batch.requests.push_back({.rows = rows_of(batch.inputs)});
-  auto outputs = predict(attempt, vm, batch);
+  ResponseParameters parameters;
+  auto outputs = predict(attempt, vm, batch, parameters);
   if (outputs.ok()) return {};
   return user_error(fmt::format("`{}` failed to answer its `warmup` request: {}",
                                 attempt.shown_task(), outputs.error().message));
@@ -92,7 +97,9 @@ class Serving {
     is_ready_ = true;
     attempt_.service_ready(url_);
     return replica_.serve(
-        [this](const BatchMessage& batch) { return predict(attempt_, vm_, batch); },
+        [this](const BatchMessage& batch, ResponseParameters& parameters) {
+          return predict(attempt_, vm_, batch, parameters);
+        },
         [&] {
           if (auto order = attempt_.link().take_adoption()) adopt(*order, lease);
         });

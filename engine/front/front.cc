@@ -186,11 +186,12 @@ void Front::remove(FrontReplica& replica) {
   update();
 }
 
-bool Front::finish(FrontReplica& replica, uint64_t batch, Result<Tensors> outputs) {
+bool Front::finish(FrontReplica& replica, uint64_t batch, Result<Tensors> outputs,
+                   ResponseParameters parameters) {
   ServiceVersion* version = versions_.find(replica);
   if (version == nullptr || version->options().forwards) return false;
   auto& model = static_cast<ModelVersion&>(*version);
-  bool is_known = model.finish(replica, batch, std::move(outputs));
+  bool is_known = model.finish(replica, batch, std::move(outputs), std::move(parameters));
   if (leaving_.empty() && !drain_) {
     wake_in_time();
   } else {

@@ -67,7 +67,8 @@ class Front {
   /// The replica is gone; also after it was released.
   void remove(FrontReplica& replica);
   /// The outcome of a batch. False if the replica does not run it.
-  bool finish(FrontReplica& replica, uint64_t batch, Result<Tensors> outputs);
+  bool finish(FrontReplica& replica, uint64_t batch, Result<Tensors> outputs,
+              ResponseParameters parameters);
 
   // ---- engines
 

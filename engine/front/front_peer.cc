@@ -116,7 +116,8 @@ void FrontPeer::receive(const Bytes& frame) {
       if (memory_ != nullptr && !is_shared && outputs.ok())
         memory_->note_outputs(memory_bytes({&*outputs}));
       // A replica that was stopped may answer late.
-      bool is_known = front_.finish(*this, batch, std::move((*outcome)->outputs));
+      bool is_known = front_.finish(*this, batch, std::move((*outcome)->outputs),
+                                    std::move((*outcome)->parameters));
       if (!is_known && !is_released_)
         disconnect(fmt::format("it answered batch {}, which it does not run", batch));
       return;

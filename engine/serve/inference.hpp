@@ -30,7 +30,8 @@ struct RequestedOutput {
   bool is_binary = false;
 };
 
-/// A parameter of a request, of one of its inputs, or of an output that it asks for.
+/// A parameter of a request, of one of its inputs, or of an output that it asks for; or of a
+/// response.
 struct Parameter {
   enum class Place : uint8_t { request, input, output };
 
@@ -39,6 +40,9 @@ struct Parameter {
   std::string name;
   Value value;  // a boolean, an integer, a number or a string
 };
+
+/// The parameters of responses, by request; empty if none has any. Their place is `request`.
+using ResponseParameters = std::vector<std::vector<Parameter>>;
 
 /// A request of a batch, as `predict` gets to know it.
 struct BatchedRequest {
@@ -57,6 +61,7 @@ struct InferRequest {
   /// The memory of its outputs is that of no other request: its response may hold it until it is
   /// sent.
   bool are_outputs_own = false;
+  std::vector<Parameter> response_parameters;  // of its response, once there are outputs
 };
 
 }  // namespace flow

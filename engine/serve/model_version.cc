@@ -283,8 +283,9 @@ void ModelVersion::count_call(int64_t rows, Clock::duration duration) {
 
 // ---- Replicas
 
-bool ModelVersion::finish(FrontReplica& replica, uint64_t batch, Result<Tensors> outputs) {
-  return scheduler_.finish(replica, batch, std::move(outputs), Clock::now());
+bool ModelVersion::finish(FrontReplica& replica, uint64_t batch, Result<Tensors> outputs,
+                          ResponseParameters parameters) {
+  return scheduler_.finish(replica, batch, std::move(outputs), Clock::now(), std::move(parameters));
 }
 
 void ModelVersion::hand_over(const std::function<std::shared_ptr<ServiceVersion>()>& next) {

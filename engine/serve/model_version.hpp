@@ -42,7 +42,8 @@ class ModelVersion final : public ServiceVersion {
   /// Whether a further request would get 429.
   bool is_full() const { return scheduler_.is_full(); }
   /// The outcome of a replica's batch. False if it does not run this one.
-  bool finish(FrontReplica& replica, uint64_t batch, Result<Tensors> outputs);
+  bool finish(FrontReplica& replica, uint64_t batch, Result<Tensors> outputs,
+              ResponseParameters parameters);
 
   void set_options(ServiceOptions options) override;
   size_t queued() const override { return scheduler_.queued(); }

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "engine/serve/json/json_text.hpp"
 #include "engine/serve/oip.hpp"
@@ -189,6 +190,15 @@ InferResponse ResponsePrinter::take(bool are_own) {
   return response;
 }
 
+void add_parameters(std::string& json, const std::vector<Parameter>& parameters) {
+  const char* before = ",\"parameters\":{";
+  for (const Parameter& each : parameters) {
+    json.append(std::exchange(before, ",")).append(to_json(Value(each.name)));
+    json.append(":").append(to_json(each.value));
+  }
+  if (!parameters.empty()) json += '}';
+}
+
 Error no_output(const std::string& name, const Tensors& outputs) {
   std::string listed;
   for (const auto& [other, tensor] : outputs) {
@@ -221,6 +231,7 @@ Result<InferResponse> print_infer_response(const std::string& model, const Infer
   printer.json.append("{\"model_name\":").append(to_json(Value(model)));
   printer.json.append(",\"model_version\":\"1\"");
   if (!request.id.empty()) printer.json.append(",\"id\":").append(to_json(Value(request.id)));
+  add_parameters(printer.json, request.response_parameters);
   printer.json.append(",\"outputs\":[");
   for (size_t i = 0; i < selected->size(); i++) {
     const auto& [name, tensor] = *(*selected)[i];

@@ -67,10 +67,14 @@ Status add_parameter(std::vector<Parameter>& parameters, Parameter parameter,
   return {};
 }
 
-uint64_t bytes_of(const std::vector<Parameter>& parameters) {
-  uint64_t bytes = parameters.size() * sizeof(Parameter);
+uint64_t text_bytes_of(const std::vector<Parameter>& parameters) {
+  uint64_t bytes = 0;
   for (const Parameter& each : parameters) bytes += text_bytes(each);
   return bytes;
+}
+
+uint64_t bytes_of(const std::vector<Parameter>& parameters) {
+  return parameters.size() * sizeof(Parameter) + text_bytes_of(parameters);
 }
 
 Result<std::optional<std::chrono::microseconds>> timeout_of(

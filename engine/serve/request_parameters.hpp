@@ -29,6 +29,8 @@ std::string parameter_place(const std::string& place, std::string_view name);
 Status add_parameter(std::vector<Parameter>& parameters, Parameter parameter,
                      const std::string& place);
 
+/// Of their names and texts.
+uint64_t text_bytes_of(const std::vector<Parameter>& parameters);
 /// The memory that they take in a queue.
 uint64_t bytes_of(const std::vector<Parameter>& parameters);
 

@@ -31,6 +31,11 @@ int64_t sum_of(const std::vector<int64_t>& rows) {
   return std::accumulate(rows.begin(), rows.end(), int64_t{0});
 }
 
+void give_parameters(const BatchQueue::Requests& requests, ResponseParameters& parameters) {
+  for (size_t i = 0; i < std::min(requests.size(), parameters.size()); i++)
+    if (requests[i] != nullptr) requests[i]->request.response_parameters = std::move(parameters[i]);
+}
+
 }  // namespace
 
 struct RequestScheduler::Slot {
@@ -275,7 +280,7 @@ void RequestScheduler::start(Slot& slot, BatchQueue::Requests requests, Clock::t
 }
 
 bool RequestScheduler::finish(Replica& replica, uint64_t number, Result<Tensors> outputs,
-                              Clock::time_point now) {
+                              Clock::time_point now, ResponseParameters parameters) {
   Slot& slot = slot_of(replica);
   if (!slot.batch || slot.batch->number != number) return false;
   Slot::Batch batch = std::move(*slot.batch);
@@ -303,6 +308,7 @@ bool RequestScheduler::finish(Replica& replica, uint64_t number, Result<Tensors>
       put_back(std::move(request));
     }
   }
+  give_parameters(batch.requests, parameters);
   // First of all the replica gets its next batch: encoding takes time.
   Rejections rejections;
   start_batches(now, rejections);

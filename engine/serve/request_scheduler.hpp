@@ -91,7 +91,8 @@ class RequestScheduler {
   };
   Stopped stop(Replica& replica, Clock::time_point now);
   /// The outcome of the replica's batch. False if it does not run this one.
-  bool finish(Replica& replica, uint64_t batch, Result<Tensors> outputs, Clock::time_point now);
+  bool finish(Replica& replica, uint64_t batch, Result<Tensors> outputs, Clock::time_point now,
+              ResponseParameters parameters = {});
   /// While it is paused no batch is started.
   void set_paused(bool is_paused, Clock::time_point now);
 

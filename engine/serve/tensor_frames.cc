@@ -29,7 +29,8 @@ constexpr uint32_t kParameters = 4;                        // in BatchedRequest
 constexpr uint32_t kPlace = 1, kTensorName = 2, kParameterName = 3, kKind = 4, kValue = 5,
                    kText = 6;                                             // in Parameter
 constexpr uint64_t kBoolean = 1, kInteger = 2, kNumber = 3, kString = 4;  // Parameter.kind
-constexpr uint32_t kError = 3, kMessage = 4;                              // in BatchDone
+constexpr uint32_t kError = 3, kMessage = 4, kResponses = 6;              // in BatchDone
+constexpr uint32_t kResponseParameters = 1;                               // in Response
 constexpr uint32_t kName = 1, kType = 2, kShape = 3, kData = 4;           // in Tensor
 constexpr uint32_t kOffset = 5, kSize = 6, kIsShared = 7;                 // in Tensor
 constexpr uint64_t kAlignment = 64;       // of a tensor in shared memory
@@ -165,7 +166,7 @@ void put_tensors(PieceWriter& writer, std::string& head, const std::vector<const
   for (const auto& [name, tensor] : *parts.front()) put_tensor(writer, place, name, parts);
 }
 
-void put_parameter(std::string& out, const Parameter& parameter) {
+void put_parameter(std::string& out, uint32_t field, const Parameter& parameter) {
   std::string message;
   auto put_value = [&](uint64_t kind, uint64_t value) {
     put_number(message, kKind, kind);
@@ -188,7 +189,7 @@ void put_parameter(std::string& out, const Parameter& parameter) {
       put_number(message, kKind, kString);
       put_text(message, kText, parameter.value.as_string());
   }
-  put_text(out, kParameters, message);
+  put_text(out, field, message);
 }
 
 void put_request(std::string& out, const BatchedRequest& request) {
@@ -196,8 +197,14 @@ void put_request(std::string& out, const BatchedRequest& request) {
   if (!request.id.empty()) put_text(message, kRequestId, request.id);
   put_number(message, kRows, static_cast<uint64_t>(request.rows));
   if (!request.traceparent.empty()) put_text(message, kTrace, request.traceparent);
-  for (const Parameter& each : request.parameters) put_parameter(message, each);
+  for (const Parameter& each : request.parameters) put_parameter(message, kParameters, each);
   put_text(out, kRequests, message);
+}
+
+void put_response(std::string& out, const std::vector<Parameter>& parameters) {
+  std::string message;
+  for (const Parameter& each : parameters) put_parameter(message, kResponseParameters, each);
+  put_text(out, kResponses, message);
 }
 
 // ---- Reading
@@ -366,6 +373,17 @@ Status read_request(std::string_view message, BatchedRequest& request) {
   return {};
 }
 
+Status read_response(std::string_view message, std::vector<Parameter>& parameters) {
+  MessageReader reader(message);
+  WireField field;
+  while (!reader.is_at_end()) {
+    if (!reader.next(field)) return malformed("a field of a response");
+    if (field.number == kResponseParameters && field.has_bytes)
+      FLOW_TRY(read_parameter(field.bytes, parameters.emplace_back()));
+  }
+  return {};
+}
+
 struct TensorMessage {
   uint64_t id = 0, error = 0;
   Tensors tensors;
@@ -419,12 +437,14 @@ FramePieces batch_frame(uint64_t id, const std::vector<const Tensors*>& parts,
 }
 
 FramePieces outcome_frame(uint64_t id, const Result<Tensors>& outputs,
-                          const std::optional<TensorMemory>& memory) {
+                          const std::optional<TensorMemory>& memory,
+                          const ResponseParameters& parameters) {
   PieceWriter writer;
   std::string head;
   put_number(head, kId, id);
   if (outputs.ok()) {
     put_tensors(writer, head, {&*outputs}, memory);
+    for (const std::vector<Parameter>& each : parameters) put_response(head, each);
   } else {
     bool is_clients = outputs.error().kind == ErrorKind::user;
     put_number(head, kError, is_clients ? kRequestWrong : kServiceFailed);
@@ -452,8 +472,14 @@ Result<std::optional<OutcomeMessage>> parse_outcome(const Bytes& frame,
   if (!bytes) return std::optional<OutcomeMessage>();
   auto read = read_message(frame, *bytes, lookup);
   FLOW_TRY(read);
-  if (read->error == 0)
-    return std::optional<OutcomeMessage>(OutcomeMessage{read->id, std::move(read->tensors)});
+  if (read->error == 0) {
+    OutcomeMessage outcome{read->id, std::move(read->tensors)};
+    MessageReader reader(*bytes);
+    for (WireField field; !reader.is_at_end() && reader.next(field);)
+      if (field.number == kResponses && field.has_bytes)
+        FLOW_TRY(read_response(field.bytes, outcome.parameters.emplace_back()));
+    return std::optional<OutcomeMessage>(std::move(outcome));
+  }
   ErrorKind kind = read->error == kRequestWrong ? ErrorKind::user : ErrorKind::task;
   return std::optional<OutcomeMessage>(
       OutcomeMessage{read->id, Error{kind, std::move(read->message)}});

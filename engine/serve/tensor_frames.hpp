@@ -29,9 +29,10 @@ FramePieces batch_frame(uint64_t id, const std::vector<const Tensors*>& parts,
                         const std::vector<BatchedRequest>& requests,
                         const std::optional<TensorMemory>& memory = {});
 /// ToFront.done. An error of kind user is the client's, any other one the service's. `memory` as in
-/// batch_frame(); without outputs it is not used.
+/// batch_frame(); without outputs neither it nor the parameters are used.
 FramePieces outcome_frame(uint64_t id, const Result<Tensors>& outputs,
-                          const std::optional<TensorMemory>& memory = {});
+                          const std::optional<TensorMemory>& memory = {},
+                          const ResponseParameters& parameters = {});
 
 /// The whole of the shared memory with this id; null if the message may not refer to it. It is
 /// called once per message.
@@ -45,6 +46,7 @@ struct BatchMessage {
 struct OutcomeMessage {
   uint64_t id = 0;
   Result<Tensors> outputs;
+  ResponseParameters parameters = {};
 };
 
 /// The message of a frame, without its length. The tensors share the memory of `frame`, or that of

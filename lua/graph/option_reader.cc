@@ -29,7 +29,18 @@ std::string Option::text(const std::string& form) const {
   return {data, size};
 }
 
+void Option::reject_quoted(const std::string& form, int type) const {
+  if (lua_type(L, index) != LUA_TSTRING) return;
+  std::string given = lua_tostring(L, index);
+  bool is_quoted =
+      type == LUA_TNUMBER ? lua_isnumber(L, index) != 0 : given == "true" || given == "false";
+  if (is_quoted)
+    reject(
+        fmt::format(" must be {}, but is the string \"{}\": write it without quotes", form, given));
+}
+
 double Option::number(double min, double max, const std::string& form) const {
+  reject_quoted(form, LUA_TNUMBER);
   if (lua_type(L, index) != LUA_TNUMBER) wrong(form);
   double value = lua_tonumber(L, index);
   if (!(value >= min && value <= max)) wrong(form);
@@ -37,6 +48,7 @@ double Option::number(double min, double max, const std::string& form) const {
 }
 
 lua_Integer Option::integer(lua_Integer min, lua_Integer max, const std::string& form) const {
+  reject_quoted(form, LUA_TNUMBER);
   int is_integer;
   lua_Integer value = lua_tointegerx(L, index, &is_integer);
   if (lua_type(L, index) != LUA_TNUMBER || !is_integer || value < min || value > max) wrong(form);
@@ -44,6 +56,7 @@ lua_Integer Option::integer(lua_Integer min, lua_Integer max, const std::string&
 }
 
 bool Option::boolean() const {
+  reject_quoted("true or false", LUA_TBOOLEAN);
   if (lua_type(L, index) != LUA_TBOOLEAN) wrong("true or false");
   return lua_toboolean(L, index) != 0;
 }
@@ -56,8 +69,22 @@ int64_t Option::bytes() const {
   return size;
 }
 
+std::string Option::duration(const char* example) const {
+  std::string form = fmt::format("a duration such as \"{}\"", example);
+  if (lua_type(L, index) == LUA_TNUMBER) {
+    lua_pushvalue(L, index);
+    reject(fmt::format(" must be {}, but is the number {}: write a string with the unit", form,
+                       lua_tostring(L, -1)));
+  }
+  return text(form);
+}
+
 int64_t Option::duration_ms(const char* example) const {
-  return parsed(parse_duration_ms(text(fmt::format("a duration such as \"{}\"", example))));
+  return parsed(parse_duration_ms(duration(example)));
+}
+
+int64_t Option::duration_us(const char* example) const {
+  return parsed(parse_duration_us(duration(example)));
 }
 
 void need_table(const Option& option, const char* form) {

@@ -31,11 +31,17 @@ struct Option {
   bool boolean() const;
   int64_t bytes() const;
   int64_t duration_ms(const char* example) const;
+  int64_t duration_us(const char* example) const;
   template <typename T>
   T parsed(Result<T> result) const {
     if (!result.ok()) reject(": " + result.error().message);
     return std::move(*result);
   }
+
+ private:
+  /// Rejects a string such as "1" where a value of another kind is expected.
+  void reject_quoted(const std::string& form, int type) const;
+  std::string duration(const char* example) const;
 };
 
 void need_table(const Option& option, const char* form);

@@ -150,6 +150,24 @@ WarmupTensor warmup_tensor(const Option& entry, const std::string& name) {
   entry.reject(": " + why);
 }
 
+const TaskObject& read_gate(const Option& entry) {
+  const TaskObject* task = test_task(entry.L, entry.index);
+  if (task != nullptr) return *task;
+  constexpr const char* kForm =
+      "a task, which is called with { version, step, requests, errors, p50, p99 }";
+  if (lua_type(entry.L, entry.index) == LUA_TFUNCTION)
+    entry.reject(
+        fmt::format(" must be {}, but is a function: write flow.task(\"check\", function("
+                    "ctx, measured) … end), and give that task",
+                    kForm));
+  if (lua_type(entry.L, entry.index) == LUA_TSTRING)
+    entry.reject(
+        fmt::format(" must be {}, but is the string \"{}\": give the task itself, gate = "
+                    "check, not its name",
+                    kForm, lua_tostring(entry.L, entry.index)));
+  entry.wrong(kForm);
+}
+
 void read_canary_entry(const Option& entry, const std::string& name) {
   CanarySpec& canary = entry.def.service.canary;
   if (name == "every") {
@@ -158,16 +176,13 @@ void read_canary_entry(const Option& entry, const std::string& name) {
   } else if (name == "max_error_rate") {
     canary.max_error_rate = entry.number(0, 1, "a part of the requests, 0 to 1");
   } else if (name == "max_p99") {
-    canary.max_p99_us = entry.parsed(parse_duration_us(entry.text("a duration such as \"20ms\"")));
+    canary.max_p99_us = entry.duration_us("20ms");
     if (canary.max_p99_us == 0) entry.wrong("a duration above 0");
   } else if (name == "min_requests") {
     canary.min_requests = static_cast<uint32_t>(
         entry.integer(1, kMinRequestsMax, fmt::format("a whole number of 1..{}", kMinRequestsMax)));
   } else {
-    const TaskObject* task = test_task(entry.L, entry.index);
-    if (task == nullptr)
-      entry.wrong("a task, which is called with { version, step, requests, errors, p50, p99 }");
-    canary.gate = task->def.name;
+    canary.gate = read_gate(entry).def.name;
   }
 }
 
@@ -250,8 +265,7 @@ void read_batch(const Option& option) {
       service.batch_max =
           static_cast<uint32_t>(entry.integer(1, kBatchMax, "a whole number from 1"));
     } else {
-      service.batch_wait_us =
-          entry.parsed(parse_duration_us(entry.text("a duration such as \"2ms\"")));
+      service.batch_wait_us = entry.duration_us("2ms");
     }
   });
 }
@@ -288,10 +302,7 @@ void read_replicas(const Option& option) {
                  return;
                }
                bool is_target = name == "target_queue";
-               int64_t duration =
-                   is_target
-                       ? entry.parsed(parse_duration_us(entry.text("a duration such as \"5ms\"")))
-                       : entry.duration_ms("5s");
+               int64_t duration = is_target ? entry.duration_us("5ms") : entry.duration_ms("5s");
                if (duration == 0) entry.wrong("a duration above 0");
                (is_target            ? scaling.target_queue_us
                 : name == "up_after" ? scaling.up_after_ms

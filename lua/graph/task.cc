@@ -154,11 +154,21 @@ int define_native(lua_State* L) { return define(L, TaskKind::native); }
 
 // ---- calls
 
+/// As building_graph() raises it, with a hint: the task may be meant for an option.
+[[noreturn]] void reject_call_at_load(lua_State* L, const std::string& name) {
+  raise(L,
+        fmt::format("the task `{}` is called while the script loads: call it inside the function "
+                    "of flow.pipeline, where a call becomes a node of the graph. An option that "
+                    "takes a task, such as the `gate` of a canary, takes it without a call",
+                    name));
+}
+
 int call_task(lua_State* L) {
   const TaskObject& task = *static_cast<TaskHolder*>(lua_touserdata(L, 1))->task;
   const TaskDef& def = task.def;
   VmContext& ctx = context(L);
-  bool builds = ctx.phase != ScriptPhase::loading && ctx.graph != nullptr;
+  if (ctx.phase == ScriptPhase::loading) reject_call_at_load(L, def.name);
+  bool builds = ctx.graph != nullptr;
   GraphBuilder& graph = builds ? *ctx.graph : building_graph(L, "the task `" + def.name + "`");
   TaskNode node;
   node.line = current_line(L);

@@ -164,6 +164,12 @@ struct PredictedRequest {
   Value parameters = {}, input_parameters = {}, output_parameters = {};
 };
 
+/// What a call of `predict` has returned.
+struct PredictedValues {
+  Value outputs;
+  Value response;  // the second result; nil without one
+};
+
 class ScriptVm {
  public:
   virtual ~ScriptVm() = default;
@@ -178,8 +184,8 @@ class ScriptVm {
   /// Calls its `predict`: a table of tensors by name in, and one out. The requests are in the order
   /// of their rows. The tensors of the result may be memory of the script: use them before the next
   /// call.
-  virtual Result<Value> predict(const Value& inputs,
-                                const std::vector<PredictedRequest>& requests) = 0;
+  virtual Result<PredictedValues> predict(const Value& inputs,
+                                          const std::vector<PredictedRequest>& requests) = 0;
   /// Frees the tensors of a service that nothing refers to.
   virtual void collect() = 0;
   virtual void end_service() = 0;

@@ -339,8 +339,13 @@ int ScriptState::predict_body(lua_State* L) {
   bool takes_requests = takes_second_argument(L);
   push_value(L, *prediction.inputs);
   if (takes_requests) push_requests(L, *prediction.requests);
-  lua_call(L, takes_requests ? 2 : 1, 1);
-  prediction.result = read_response(L, -1, "the result of predict");
+  lua_call(L, takes_requests ? 2 : 1, 2);
+  auto outputs = read_response(L, -2, "the result of predict");
+  auto response = read_response(L, -1, "the second result of predict");
+  if (!outputs.ok() || !response.ok())
+    prediction.result = outputs.ok() ? response.error() : outputs.error();
+  else
+    prediction.result = PredictedValues{std::move(*outputs), std::move(*response)};
   return 0;
 }
 
@@ -349,8 +354,8 @@ void ScriptState::collect() {
   budget_->collect();
 }
 
-Result<Value> ScriptState::predict(const Value& inputs,
-                                   const std::vector<PredictedRequest>& requests) {
+Result<PredictedValues> ScriptState::predict(const Value& inputs,
+                                             const std::vector<PredictedRequest>& requests) {
   if (service_ref_ == LUA_NOREF) return internal_error("no service has been started");
   PredictCall prediction{this, &inputs, &requests, internal_error("the prediction has no result")};
   context_.input_files.clear();

@@ -25,7 +25,8 @@ class ScriptState {
   AttemptOutcome run(const AttemptRequest& request, AttemptHost& host);
   /// Like run, and keeps the table that the service's function returned.
   AttemptOutcome start_service(const AttemptRequest& request, AttemptHost& host);
-  Result<Value> predict(const Value& inputs, const std::vector<PredictedRequest>& requests);
+  Result<PredictedValues> predict(const Value& inputs,
+                                  const std::vector<PredictedRequest>& requests);
   void collect();
   /// The last attempt may have left changes that cannot be restored.
   bool must_be_replaced() const { return must_be_replaced_; }
@@ -53,7 +54,7 @@ class ScriptState {
     ScriptState* state;
     const Value* inputs;
     const std::vector<PredictedRequest>* requests;
-    Result<Value> result;
+    Result<PredictedValues> result;
   };
 
   static int load_body(lua_State* L);

@@ -299,8 +299,8 @@ class Vm : public ScriptVm {
     return state_->start_service(request, host);
   }
 
-  Result<Value> predict(const Value& inputs,
-                        const std::vector<PredictedRequest>& requests) override {
+  Result<PredictedValues> predict(const Value& inputs,
+                                  const std::vector<PredictedRequest>& requests) override {
     if (state_ == nullptr) return internal_error("no service has been started");
     return state_->predict(inputs, requests);
   }

@@ -147,10 +147,13 @@ function flow.shell(name, options) end
 ---@overload fun(name: string, body: fun(ctx: flow.context, ...): any): flow.callable
 function flow.dynamic(name, options, body) end
 
+---Of the inputs by name and what is known of the requests; returns the outputs by name, and what the responses have besides.
+---@alias flow.predict fun(inputs: table<string, flow.tensor|flow.strings>, request: table): table, { parameters?: table, requests?: table[] }?
+
 ---A long-lived task that answers the Open Inference Protocol v2 over HTTP.
 ---@param name string the name of the model
 ---@param options flow.service_options
----@param body? fun(ctx: flow.context, ...): { predict: fun(inputs: table<string, flow.tensor|flow.strings>): table } absent with command
+---@param body? fun(ctx: flow.context, ...): { predict: flow.predict } absent with command
 ---@return flow.callable
 ---@overload fun(name: string, body: fun(ctx: flow.context, ...): { predict: function }): flow.callable
 function flow.service(name, options, body) end

@@ -113,7 +113,7 @@ class ConstantReplica final : public FrontReplica {
   }
   void start(uint64_t batch, const std::vector<const Tensors*>&,
              const std::vector<BatchedRequest>&) override {
-    loop_.post([this, batch] { front_.finish(*this, batch, Tensors{{"y", output_}}); });
+    loop_.post([this, batch] { front_.finish(*this, batch, Tensors{{"y", output_}}, {}); });
   }
   void release() override {}
   void log(const std::string&) override {}

@@ -60,7 +60,10 @@ local asked = flow.service("asked", { port = 0, batch = { max = 2, wait = "50s" 
     for i, each in ipairs(request.requests) do
       texts[i] = flow.json.encode { each.parameters, each.input_parameters or "none", each.output_parameters or "none" }
     end
-    return { text = texts }
+    if inputs.x[1] < 0 then return { text = texts }, { parameters = { word = {} } } end
+    local answers = { parameters = { model = "v3", whole = 2.0 }, requests = {} }
+    for i, each in ipairs(request.requests) do answers.requests[i] = { parameters = each.parameters } end
+    return { text = texts }, answers
   end }
 end)
 return flow.pipeline("asked", {}, function() asked() end)
@@ -151,14 +154,21 @@ class ServiceTensors(Place):
     def test_predict_gets_the_parameters_of_each_request_of_a_batch(self):
         url = self.serve_script(ASKED, "asked")
 
-        def ask(parameters, of_input=None):
-            tensor = {"name": "x", "datatype": "FP32", "shape": [1], "data": [1], **(of_input or {})}
+        def ask(parameters, of_input=None, x=1):
+            tensor = {"name": "x", "datatype": "FP32", "shape": [1], "data": [x], **(of_input or {})}
             return self.post(url, json.dumps({"inputs": [tensor], "outputs": [{"name": "text", "parameters": {"top": 3}}], **parameters}).encode())[:2]
         with concurrent.futures.ThreadPoolExecutor() as pool:
             asked = [pool.submit(ask, {"parameters": {"word": "a", "yes": True, "half": 0.5, "sequence_id": 7, "binary_data": False, "binary_data_size": 3}}), pool.submit(ask, {}, {"parameters": {"scale": -2}})]
         answers = [[each.result()[0], json.loads(each.result()[1]["outputs"][0]["data"][0])] for each in asked]
         self.assertEqual(answers, [[200, [{"word": "a", "yes": True, "half": 0.5, "sequence_id": 7}, "none", {"text": {"top": 3}}]],
                                    [200, [[], {"x": {"scale": -2}}, {"text": {"top": 3}}]]])
+        common = {"model": "v3", "whole": 2.0}
+        self.assertEqual([each.result()[1]["parameters"] for each in asked],
+                         [{"word": "a", "yes": True, "half": 0.5, "sequence_id": 7, **common}, common])
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            wrong = [each.result() for each in [pool.submit(ask, {}, None, -1) for _ in range(2)]]
+        self.assertEqual([status for status, _ in wrong], [500, 500])
+        self.assertIn("`predict` of `asked` returned a second result that has `parameters.word`, which is a table: a parameter is a string", wrong[0][1]["error"])
         self.assertEqual(ask({"parameters": {"deep": {}}}), (400, {"error": "parameters.deep is not a text, a number, true or false"}))
         self.assertEqual(ask({"parameters": {"timeout": "2s"}}), (400, {"error": "parameters.timeout is not a whole number of microseconds from 0 on"}))
 

@@ -239,6 +239,10 @@ class Peer:
 
 
 class WrappedFaults(Place):
+    def setUp(self):
+        super().setUp()
+        self.peers = []
+
     def script(self, options="", command="exec python3 SERVER {folder} {port}"):
         self.write("server.py", SERVER)
         text = SCRIPT.replace("OPTIONS", options).replace("COMMAND", command).replace("FOLDER", self.folder)
@@ -269,10 +273,13 @@ class WrappedFaults(Place):
 
     def client(self):
         peer = Peer(self.address)
+        self.peers.append(peer)
         self.addCleanup(peer.close)
         return peer
 
     def ends(self, run):
+        for peer in self.peers:  # or the front would wait a second for their next requests
+            peer.close()
         run.send_signal(signal.SIGINT)
         self.exits(0, self.end(run))
 

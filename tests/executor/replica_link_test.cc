@@ -213,11 +213,13 @@ class Replica {
   ReplicaLink link;
   std::atomic<int> collections{0};
   front::Join renewed;  // what it joins with after a call of wake()
-  ReplicaLink::Predict predict = [](const BatchMessage& batch) -> Result<Tensors> {
+  ReplicaLink::Predict predict = [](const BatchMessage& batch,
+                                    ResponseParameters& parameters) -> Result<Tensors> {
     std::vector<float> numbers = numbers_of(*batch.inputs.at("x").data);
     if (numbers[0] == 13) return Error{ErrorKind::task, "thirteen is not served"};
     if (numbers[0] == 14) return user_error("fourteen is wrong");
     for (float& number : numbers) number *= 2;
+    if (numbers[0] == 30) parameters = {{{.name = "model", .value = Value("v3")}}};
     return Tensors{{"y", floats_of(numbers)}};
   };
 };
@@ -372,7 +374,7 @@ TEST_CASE("a replica waits for its release until its grace is over, or the front
 TEST_CASE("a replica says that it leaves while predict runs") {
   std::promise<void> begun, over;
   Replica replica;
-  replica.predict = [&](const BatchMessage&) -> Result<Tensors> {
+  replica.predict = [&](const BatchMessage&, ResponseParameters&) -> Result<Tensors> {
     begun.set_value();
     over.get_future().wait();
     return Tensors{{"y", floats_of({1})}};
@@ -473,7 +475,7 @@ TEST_CASE("a replica reads inputs from shared memory, and writes its outputs to 
 TEST_CASE("inputs that predict keeps stay what they were when the front uses the memory again") {
   Replica replica;
   std::vector<Tensors> kept;
-  replica.predict = [&](const BatchMessage& batch) -> Result<Tensors> {
+  replica.predict = [&](const BatchMessage& batch, ResponseParameters&) -> Result<Tensors> {
     kept.push_back(batch.inputs);
     return Tensors{{"y", floats_of({1})}};
   };

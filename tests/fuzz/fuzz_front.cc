@@ -62,11 +62,15 @@ void check_frames(const std::string& bytes) {
     check_batch(**batch);
   if (auto outcome = parse_outcome(frame, shared_bytes); outcome.ok() && outcome->has_value()) {
     const Result<Tensors>& outputs = (*outcome)->outputs;
-    auto again = parse_outcome(message_of(outcome_frame((*outcome)->id, outputs)));
+    const ResponseParameters& parameters = (*outcome)->parameters;
+    auto again = parse_outcome(message_of(outcome_frame((*outcome)->id, outputs, {}, parameters)));
     FLOW_CHECK(again.ok() && again->has_value() && (*again)->id == (*outcome)->id);
     FLOW_CHECK((*again)->outputs.ok() == outputs.ok());
     FLOW_CHECK(outputs.ok() ? equal_tensors(*(*again)->outputs, *outputs)
                             : (*again)->outputs.error().message == outputs.error().message);
+    FLOW_CHECK((*again)->parameters.size() == parameters.size());
+    for (size_t i = 0; i < parameters.size(); i++)
+      FLOW_CHECK((*again)->parameters[i].size() == parameters[i].size());
   }
 }
 

@@ -25,9 +25,11 @@ LIMIT_S = 120
 PIPELINE = r'''
 local flow = require "flow"
 local adder = flow.service("adder", { grpc = 0, keys = flow.env("API_KEYS"), batch = { max = 8 } }, function(ctx)
-  return { predict = function(inputs)
+  return { predict = function(inputs, request)
     if inputs.boom then error("boom: predict failed") end
-    return { x = inputs.x.dtype == "f32" and inputs.x + 1 or inputs.x }
+    local answers = {}
+    for i, each in ipairs(request.requests) do answers[i] = { parameters = each.parameters } end
+    return { x = inputs.x.dtype == "f32" and inputs.x + 1 or inputs.x }, { parameters = { model = "v3" }, requests = answers }
   end }
 end)
 return flow.pipeline("clients", {}, function() adder() end)
@@ -83,6 +85,17 @@ for datatype in "BOOL UINT8 INT32 INT64 FP64 INT8 INT16 UINT16 UINT32 UINT64 FP1
     result = client.infer("adder", [given(array, datatype)], headers=KEY)
     assert result.as_numpy("x").astype(array.dtype).tolist() == array.tolist(), datatype
 
+sent = {"word": "é", "count": -7, "half": 0.5, "yes": True}
+
+
+def answered_parameters(result):
+    found = result.get_response().parameters
+    return {name: getattr(value, value.WhichOneof("parameter_choice")) for name, value in found.items()}
+
+
+if not is_fake:
+    result = client.infer("adder", [given(x)], headers=KEY, parameters=sent)
+    assert answered_parameters(result) == {**sent, "model": "v3"}, answered_parameters(result)
 refused("UNAUTHENTICATED", "needs a key", lambda: client.infer("adder", [given(x)]))
 refused("NOT_FOUND", "only `adder`", lambda: client.infer("absent", [given(x)], headers=KEY))
 refused("INVALID_ARGUMENT", "no output `y`",
@@ -110,6 +123,7 @@ answered = {}
 for _ in range(100):
     result, error = done.get(timeout=60)
     assert error is None, error
+    assert answered_parameters(result) == {"triton_final_response": True, **({} if is_fake else {"model": "v3"})}
     answered[result.get_response().id] = result.as_numpy("x")
 assert all(numpy.array_equal(answered[str(number)], x + number + 1) for number in range(100))
 client.async_stream_infer("adder", [given(x, name="boom")])

@@ -12,7 +12,6 @@ import json
 import math
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,9 @@ import time
 import urllib.request
 
 from packages import python_with_packages
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "state"))  # last: a test there has the name of TensorBoard
+from place import unused_port  # noqa: E402
 
 SKIP = 77
 PACKAGES = ["mlflow-skinny", "flask", "flask-cors", "graphene", "sqlalchemy", "alembic", "aiohttp", "huey", "numpy", "pandas", "tensorboard"]
@@ -44,12 +46,6 @@ return flow.pipeline("digits", params, function(p)
   return { files = save(trained[1]), trained = trained, ok = check(p.fails):after(held(p.gate)) }
 end)
 """
-
-
-def unused_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Place:

@@ -25,7 +25,11 @@ LIMIT_S = 120
 PIPELINE = r'''
 local flow = require "flow"
 local echo = flow.service("echo", { port = 0, batch = { max = 8 } }, function(ctx)
-  return { predict = function(inputs) return inputs end }
+  return { predict = function(inputs, request)
+    local answers = {}
+    for i, each in ipairs(request.requests) do answers[i] = { parameters = each.parameters } end
+    return inputs, { parameters = { model = "v3" }, requests = answers }
+  end }
 end)
 local scale = flow.service("scale", { port = 0, batch = { max = 8 },
   inputs = { x = { "FP32", { -1, 4 } } }, outputs = { y = { "FP32", { -1, 4 } } } }, function(ctx)
@@ -86,13 +90,18 @@ for binary in (True, False):
         result = echo.infer("echo", [given(array, datatype, binary)], outputs=[http.InferRequestedOutput("x", binary_data=binary)])
         assert result.as_numpy("x").astype(array.dtype).tolist() == array.tolist(), datatype
 
+sent = {"word": "é", "count": -7, "half": 0.5, "yes": True}
+for binary in (True, False):
+    result = echo.infer("echo", [given(x, "FP32", True)], parameters=sent, outputs=[http.InferRequestedOutput("x", binary_data=binary)])
+    assert result.get_response()["parameters"] == {**sent, "model": "v3"}, result.get_response()
+assert "parameters" not in scale.infer("scale", [given(x, "FP32", True)]).get_response()
 refused(400, "the input `x`", lambda: scale.infer("scale", [given(x.reshape(1, 8), "FP32", True)]))
 refused(400, "the input `x`", lambda: scale.infer("scale", [given(x.astype(numpy.float64), "FP64", True)]))
 refused(400, "absent", lambda: scale.infer("scale", [given(x, "FP32", True)], outputs=[http.InferRequestedOutput("absent")]))
 refused(404, "only `scale`", lambda: scale.infer("absent", [given(x, "FP32", True)]))
 refused(404, "no version `2`", lambda: scale.infer("scale", [given(x, "FP32", True)], model_version="2"))
 statistics = scale.get_inference_statistics("scale")["model_stats"][0]["inference_stats"]
-assert statistics["success"]["count"] == 2 * (2 * 2 * 3 + 8), statistics
+assert statistics["success"]["count"] == 2 * (2 * 2 * 3 + 8) + 1, statistics
 print("tritonclient agrees")
 '''
 

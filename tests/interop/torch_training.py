@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A GPT of 10 million parameters, trained for 200 steps with AdamW from the same safetensors file on the same batches,
+"""A GPT of 10 million parameters, trained for 200 steps, or those of FLOW_TRAINING_STEPS, with AdamW from the same safetensors file on the same batches,
 has PyTorch's losses within 1e-3, step by step.
 
 usage: torch_training.py --flow BIN [--steps N]
@@ -55,7 +55,7 @@ end)
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--flow", required=True)
-    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--steps", type=int, default=int(os.environ.get("FLOW_TRAINING_STEPS", "200")))
     arguments = parser.parse_args()
     seed = int(os.environ.get("FLOW_TEST_SEED", SEED))
     torch.manual_seed(seed)

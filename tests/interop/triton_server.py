@@ -2,11 +2,14 @@
 import contextlib
 import os
 import shutil
-import socket
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "state"))
+from place import unused_port  # noqa: E402
 
 LIMIT_S = 60
 PACKAGES = ["nvidia-pytriton==0.7.0", "tritonclient[http,grpc]==2.73.0"]  # of the folder `triton-python`
@@ -75,16 +78,6 @@ def write_models(folder):
             file.write(code)
 
 
-def free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
-
-
 def is_ready(address):
     try:
         with urllib.request.urlopen("http://%s/v2/health/ready" % address, timeout=5) as response:
@@ -111,13 +104,14 @@ def triton(python, folder):
     shutil.copytree(os.path.join(server, "backends"), backends)
     shutil.copy(stub, os.path.join(backends, "python"))
     write_models(models)
-    http, grpc = free_ports(2)
+    http, grpc = unused_port(), unused_port()
     # the libraries of the package are found by the path of the program, which stays where it is; those of the copies by this
     libraries = os.path.join(os.path.dirname(package), "nvidia_pytriton.libs")
     environment = {**os.environ, "PYTHONPATH": os.path.dirname(package), "LD_LIBRARY_PATH": libraries}
     command = [os.path.join(server, "bin", "tritonserver"), "--model-repository=" + models, "--backend-directory=" + backends,
                "--http-address=127.0.0.1", "--http-port=%d" % http, "--grpc-address=127.0.0.1", "--grpc-port=%d" % grpc, "--allow-metrics=false",
-               "--disable-auto-complete-config", "--backend-config=python,shm-region-prefix-name=flow_%d" % os.getpid()]
+               "--disable-auto-complete-config", "--backend-config=python,shm-region-prefix-name=flow_%d" % os.getpid(),
+               "--backend-config=python,stub-timeout-seconds=%d" % LIMIT_S]
     log = os.path.join(folder, "triton.log")
     with open(log, "wb") as out, subprocess.Popen(command, env=environment, stdout=out, stderr=out) as process:
         try:

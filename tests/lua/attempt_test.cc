@@ -456,10 +456,10 @@ TEST_CASE("a service keeps its function and serves requests") {
   REQUIRE(outcome.kind == Kind::succeeded);
   auto answer = script.vm->predict(Value::map({{Value("x"), Value(1)}}), {});
   REQUIRE(answer.ok());
-  CHECK(to_json(*answer) == "[11,1]");
+  CHECK(to_json(answer->outputs) == "[11,1]");
   CHECK(script.vm->predict(Value::map({{Value("bad"), Value(1)}}), {}).error().message ==
         "p.lua:5: no");
-  CHECK(to_json(*script.vm->predict(Value::map({{Value("x"), Value(1)}}), {})) == "[11,3]");
+  CHECK(to_json(script.vm->predict(Value::map({{Value("x"), Value(1)}}), {})->outputs) == "[11,3]");
   script.vm->end_service();
   CHECK_FALSE(script.vm->predict(Value(), {}).ok());
 }
@@ -488,10 +488,10 @@ TEST_CASE("predict gets the requests of its batch as a second argument") {
   REQUIRE(outcome.kind == Kind::succeeded);
   auto one = script.vm->predict(Value::map({}), {{"a", 2, "00-t", "t"}});
   REQUIRE(one.ok());
-  CHECK(to_json(*one) == R"({"all":2,"id":"a","rows":["a 2 t 00-t"],"trace":"t"})");
+  CHECK(to_json(one->outputs) == R"({"all":2,"id":"a","rows":["a 2 t 00-t"],"trace":"t"})");
   auto two = script.vm->predict(Value::map({}), {{"a", 2, "00-t", "t"}, {"", 3, "", ""}});
   REQUIRE(two.ok());
-  CHECK(to_json(*two) == R"({"all":5,"rows":["a 2 t 00-t","nil 3 nil nil"]})");
+  CHECK(to_json(two->outputs) == R"({"all":5,"rows":["a 2 t 00-t","nil 3 nil nil"]})");
   Value top = Value::map({{Value("top"), Value(0.5)}});
   Value of_x = Value::map({{Value("x"), Value::map({{Value("a"), Value(true)}})}});
   std::vector<PredictedRequest> requests(2);
@@ -500,7 +500,31 @@ TEST_CASE("predict gets the requests of its batch as a second argument") {
   requests[1].input_parameters = of_x;
   auto with = script.vm->predict(Value::map({}), requests);
   REQUIRE(with.ok());
-  CHECK(to_json(*with) == R"({"all":2,"rows":[0.5,true]})");
+  CHECK(to_json(with->outputs) == R"({"all":2,"rows":[0.5,true]})");
+}
+
+TEST_CASE("predict may return a second table, for the response") {
+  Files files = {{"p.lua",
+                  "local flow = require 'flow'\n"
+                  "local t = flow.service('t', { port = 0 }, function(ctx)\n"
+                  "  return { predict = function(inputs)\n"
+                  "    if inputs.plain then return { y = 1 } end\n"
+                  "    return { y = 1 }, { parameters = { model = 'v3', top = inputs.top } }\n"
+                  "  end }\n"
+                  "end)\n"
+                  "return flow.pipeline('p', {}, function() t() end)"}};
+  LoadedScript script(files);
+  FakeHost host;
+  auto outcome = script.vm->start_service(attempt_of(script.def(), {}), host);
+  INFO(outcome.message);
+  REQUIRE(outcome.kind == Kind::succeeded);
+  auto with = script.vm->predict(Value::map({{Value("top"), Value(0.5)}}), {});
+  REQUIRE(with.ok());
+  CHECK(to_json(with->outputs) == R"({"y":1})");
+  CHECK(to_json(with->response) == R"({"parameters":{"model":"v3","top":0.5}})");
+  auto plain = script.vm->predict(Value::map({{Value("plain"), Value(true)}}), {});
+  REQUIRE(plain.ok());
+  CHECK(plain->response.is_nil());
 }
 
 TEST_CASE("a response's tensors are the script's own, without a digest, and nothing is stored") {
@@ -523,12 +547,13 @@ TEST_CASE("a response's tensors are the script's own, without a digest, and noth
   x.data = std::make_shared<const std::string>("\x01\x02");
   auto first = script.vm->predict(Value::map({{Value("x"), Value(x)}}), {});
   REQUIRE(first.ok());
-  CHECK(*first->find("y")->as_tensor().data == "\x01\x02");
+  CHECK(*first->outputs.find("y")->as_tensor().data == "\x01\x02");
   auto second = script.vm->predict(Value::map({{Value("x"), Value(x)}}), {});
   REQUIRE(second.ok());
-  CHECK(first->find("y")->as_tensor().data->data() == second->find("y")->as_tensor().data->data());
-  CHECK(*second->find("y")->as_tensor().data == "\x02\x04");
-  CHECK(second->find("y")->as_tensor().digest == Digest());
+  CHECK(first->outputs.find("y")->as_tensor().data->data() ==
+        second->outputs.find("y")->as_tensor().data->data());
+  CHECK(*second->outputs.find("y")->as_tensor().data == "\x02\x04");
+  CHECK(second->outputs.find("y")->as_tensor().digest == Digest());
   CHECK(host.blobs.empty());
 }
 

@@ -9,7 +9,6 @@ AXE_SCRIPT names.
 """
 import os
 import re
-import shutil
 import subprocess
 import sys
 
@@ -17,7 +16,6 @@ SYSTEM_PYTHON = "/usr/bin/python3"  # whose packages are Debian's
 try:
     from selenium import webdriver
     from selenium.common.exceptions import StaleElementReferenceException
-    from selenium.webdriver.chrome.service import Service
     from selenium.webdriver.common.by import By
     from selenium.webdriver.common.keys import Keys
 except ImportError:
@@ -27,6 +25,7 @@ except ImportError:
     sys.exit(77)
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import browser  # noqa: E402
 from page_place import ASKS, BIG, BYTES, NAMES, SCRIPT, SERVES, SHAPES, WAITS, PagePlace  # noqa: E402
 from place import OPTIONS, main  # noqa: E402
 
@@ -34,10 +33,6 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from packages import python_with_packages  # noqa: E402
 
 STATES = ("succeeded", "failed", "running", "waiting", "ready", "pending", "skipped", "cancelled", "cached", "ignored")
-
-
-def programs():
-    return shutil.which("chromium"), shutil.which("chromedriver")
 
 
 def axe_script():
@@ -71,18 +66,7 @@ class Views(PagePlace):
         self.write("waits.lua", WAITS)
 
     def browse(self, width=1200, dark=False):
-        browser, driver = programs()
-        options = webdriver.ChromeOptions()
-        options.binary_location = browser
-        for word in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--window-size=%d,900" % width,
-                     "--user-data-dir=" + self.path("browser")):
-            options.add_argument(word)
-        if dark:
-            options.add_argument("--blink-settings=preferredColorScheme=0")
-        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-        self.driver = webdriver.Chrome(service=Service(driver), options=options)
-        self.addCleanup(self.driver.quit)
-        self.driver.set_window_size(width, 900)
+        self.driver = browser.open_tab(self, width, dark)
         self.open_page()
         self.driver.get(self.link)
         self.wait("connected", lambda: self.text("#link").startswith("live"))
@@ -720,7 +704,7 @@ return flow.pipeline("talks", { path = flow.param.string {} }, function(p) retur
 
 
 if __name__ == "__main__":
-    if None in programs():
+    if None in browser.programs():
         print("skipped: chromium and chromium-driver are not installed")
         sys.exit(77)
     main()

@@ -12,7 +12,8 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from page_place import ASKS, SERVES, WAITS  # noqa: E402
-from page_views import Views, programs  # noqa: E402
+from page_views import Views  # noqa: E402, before selenium: it may start again with Debian's Python
+import browser  # noqa: E402
 from place import OPTIONS, main  # noqa: E402
 
 SCREENS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "screens")
@@ -116,7 +117,7 @@ class Screens(Views):
 
 
 if __name__ == "__main__":
-    if None in programs():
+    if None in browser.programs():
         print("skipped: chromium and chromium-driver are not installed")
         sys.exit(77)
     OPTIONS.update = None

@@ -14,9 +14,10 @@ import sys
 import zlib
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "page"))
-import page_views  # noqa: E402
+import page_views  # noqa: E402, before selenium: it may start again with Debian's Python
+import browser  # noqa: E402
 from page_place import BIG, SCRIPT, WAITS, PagePlace  # noqa: E402
-from page_views import Service, counts_in, set_counts, webdriver  # noqa: E402
+from page_views import counts_in, set_counts  # noqa: E402
 from place import main  # noqa: E402
 
 SIZE_MAX = 5 * 1000 * 1000
@@ -60,17 +61,7 @@ class Reports(PagePlace):
         return self.path(name), data_of(self.read(name))
 
     def browse(self, path, dark=False, width=1200):
-        browser, driver = page_views.programs()
-        options = webdriver.ChromeOptions()
-        options.binary_location = browser
-        for word in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--window-size=%d,900" % width,
-                     "--user-data-dir=" + self.path("browser")):
-            options.add_argument(word)
-        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-        self.driver = webdriver.Chrome(service=Service(driver), options=options)
-        self.addCleanup(self.driver.quit)
-        self.driver.get("about:blank")
-        self.driver.get_log("performance")  # of the browser's own first page
+        self.driver = browser.open_tab(self, width, dark)
         self.driver.get("file://" + path)
         self.wait("the report", lambda: self.shown() == "#/")
 
@@ -300,7 +291,7 @@ class Reports(PagePlace):
 
 
 if __name__ == "__main__":
-    if None in page_views.programs():
+    if None in browser.programs():
         print("skipped: chromium and chromium-driver are not installed")
         sys.exit(77)
     main()

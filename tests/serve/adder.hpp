@@ -138,7 +138,7 @@ class AdderReplica final : public FrontReplica {
         std::lock_guard lock(mutex_);
         batch.swap(waiting_);
       }
-      if (batch) front_.finish(*this, batch->first, add_one(batch->second));
+      if (batch) front_.finish(*this, batch->first, add_one(batch->second), {});
     });
   }
 

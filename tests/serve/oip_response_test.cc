@@ -107,6 +107,21 @@ TEST_CASE("a request chooses the outputs and their order") {
   CHECK(response.error().message == "the model has no output `d`: it has `a`, `b`, `c`");
 }
 
+TEST_CASE("a response has the parameters that predict has returned for it") {
+  Tensors outputs{{"a", tensor_with<uint8_t>(DType::u8, {1}, {1})}};
+  InferRequest request;
+  request.id = "7";
+  request.response_parameters = {{.name = "model \"3\"", .value = Value("\"é\n")},
+                                 {.name = "n", .value = Value(INT64_MIN)},
+                                 {.name = "half", .value = Value(0.5)},
+                                 {.name = "whole", .value = Value(2.0)},
+                                 {.name = "yes", .value = Value(true)}};
+  CHECK(printed_response(outputs, request) ==
+        R"({"model_name":"m","model_version":"1","id":"7","parameters":{"model \"3\"":"\"é\n",)"
+        R"("n":-9223372036854775808,"half":0.5,"whole":2.0,"yes":true},"outputs":[)"
+        R"({"name":"a","datatype":"UINT8","shape":[1],"data":[1]}]})");
+}
+
 TEST_CASE("large binary outputs of one request are sent from their own memory") {
   Tensors outputs{{"a", tensor_with<float>(DType::f32, {5000}, std::vector<float>(5000, 1))},
                   {"b", tensor_with<uint8_t>(DType::u8, {1}, {2})}};

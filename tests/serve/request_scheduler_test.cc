@@ -85,7 +85,7 @@ class Scheduling {
     }
     return last;
   }
-  bool finish(NotingReplica& replica, bool is_good = true) {
+  bool finish(NotingReplica& replica, bool is_good = true, ResponseParameters parameters = {}) {
     Result<Tensors> outputs = Error{ErrorKind::task, "boom"};
     if (is_good) {
       std::string ids = replica.ids;
@@ -93,7 +93,8 @@ class Scheduling {
       tensor.shape = {static_cast<int64_t>(ids.size()), 1};
       outputs = Tensors{{"y", tensor}};
     }
-    return scheduler.finish(replica, replica.number, std::move(outputs), now);
+    return scheduler.finish(replica, replica.number, std::move(outputs), now,
+                            std::move(parameters));
   }
   void run_due(Clock::duration later) {
     now += later;
@@ -110,6 +111,8 @@ class Scheduling {
  private:
   void add(const PendingRequest& request, int status) {
     outcomes_ += (outcomes_.empty() ? "" : " ") + request.request.id + ":" + std::to_string(status);
+    for (const Parameter& each : request.request.response_parameters)
+      outcomes_ += "," + each.name + "=" + each.value.as_string();
   }
 
   std::string outcomes_;
@@ -452,6 +455,21 @@ TEST_CASE("a batch that fails runs again in single requests") {
   at.finish(one);
   CHECK(one.ids == "d");
   CHECK(at.outcomes() == "x:200 a:500 b:200 c:200");
+}
+
+TEST_CASE("each request of a batch gets the parameters of its own response") {
+  Scheduling at({.rows_max = 2, .call_max = 1min, .is_padded = true});
+  NotingReplica& one = at.add_replica();
+  auto named = [](const char* name) {
+    return std::vector<Parameter>{{.name = name, .value = Value("v")}};
+  };
+  at.push("abc");
+  CHECK(at.finish(one, true, {named("of_a")}));
+  CHECK(at.finish(one, true, {named("of_b"), named("of_c")}));
+  CHECK(at.outcomes() == "a:200,of_a=v b:200,of_b=v c:200,of_c=v");
+  at.push("d");
+  CHECK(at.finish(one));
+  CHECK(at.outcomes() == "d:200");
 }
 
 TEST_CASE("zeros fill the rows that a padded batch lacks, and have no part of the result") {

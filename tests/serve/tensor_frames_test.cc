@@ -250,6 +250,32 @@ TEST_CASE("an outcome is written as protobuf reads it, and read as it was writte
   }
 }
 
+TEST_CASE("an outcome has the parameters of the responses, in the order of the requests") {
+  Tensors outputs = {{"y", tensor_of(DType::i64, {3}, 'a')}};
+  ResponseParameters parameters(3);
+  parameters[0] = {{.name = "model", .value = Value("v3")}, {.name = "n", .value = Value(-7)}};
+  parameters[2] = {{.name = "half", .value = Value(0.5)}, {.name = "yes", .value = Value(true)}};
+  Bytes frame = message_of_pieces(outcome_frame(1, outputs, {}, parameters));
+  front::ToFront message;
+  REQUIRE(message.ParseFromArray(frame->data(), static_cast<int>(frame->size())));
+  REQUIRE(message.done().responses_size() == 3);
+  CHECK(message.done().responses(0).parameters(0).text() == "v3");
+  auto read = parse_outcome(frame);
+  REQUIRE(read.ok());
+  REQUIRE((*read)->outputs.ok());
+  const ResponseParameters& again = (*read)->parameters;
+  REQUIRE(again.size() == 3);
+  REQUIRE(again[0].size() == 2);
+  CHECK(again[0][1].name == "n");
+  CHECK(again[0][1].value == Value(-7));
+  CHECK(again[1].empty());
+  REQUIRE(again[2].size() == 2);
+  CHECK(again[2][0].value == Value(0.5));
+  CHECK(again[2][1].value == Value(true));
+  message.mutable_done()->mutable_responses(0)->mutable_parameters(0)->set_kind(9);
+  CHECK_THAT(parse_outcome(bytes_of_message(message)).error().message, Contains("parameter"));
+}
+
 TEST_CASE("what protobuf writes is read") {
   front::ToFront message;
   message.mutable_done()->set_id(5);

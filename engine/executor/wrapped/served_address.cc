@@ -67,7 +67,7 @@ void ServedAddress::pass_on() {
 }
 
 void ServedAddress::run() {
-  auto no_batches = [](const BatchMessage&) -> Result<Tensors> {
+  auto no_batches = [](const BatchMessage&, ResponseParameters&) -> Result<Tensors> {
     return user_error("the server gets its requests from the front");
   };
   Status served = link_.join();

@@ -278,6 +278,19 @@ ModelInferResponse response_head(const std::string& model, const std::string& id
   return head;
 }
 
+void set_parameter(inference::InferParameter& field, const Value& value) {
+  switch (value.kind()) {
+    case Value::Kind::boolean:
+      return field.set_bool_param(value.as_boolean());
+    case Value::Kind::integer:
+      return field.set_int64_param(value.as_integer());
+    case Value::Kind::number:
+      return field.set_double_param(value.as_number());
+    default:
+      return field.set_string_param(to_utf8(value.as_string()));
+  }
+}
+
 std::string length_prefix(int field, size_t size) {
   std::string prefix;
   {
@@ -314,6 +327,8 @@ Result<Slices> response_slices(const std::string& model, const InferRequest& req
   auto selected = requested_outputs(request, outputs);
   FLOW_TRY(selected);
   ModelInferResponse head = response_head(model, request.id);
+  for (const Parameter& each : request.response_parameters)
+    set_parameter((*head.mutable_parameters())[to_utf8(each.name)], each.value);
   // Triton's clients of streams look for it if a request may have several responses.
   if (is_stream) (*head.mutable_parameters())["triton_final_response"].set_bool_param(true);
   size_t bytes = 0;

@@ -134,7 +134,9 @@ TEST_CASE("the places where a task may be defined and called") {
   }
   const Case files[] = {
       {"local t = flow.task('t', print)\nt(1)",
-       "pipeline.lua:3: the task `t` is called while the script loads: call it inside"},
+       "pipeline.lua:3: the task `t` is called while the script loads: call it inside the function "
+       "of flow.pipeline, where a call becomes a node of the graph. An option that takes a task, "
+       "such as the `gate` of a canary, takes it without a call"},
       {"flow.map(1, {})", "pipeline.lua:2: flow.map is called while the script loads"},
       {"flow.task('a b', print)",
        "pipeline.lua:2: flow.task: the name `a b` has the character ` `"},
@@ -171,7 +173,7 @@ TEST_CASE("the error of an unknown or invalid option names the valid ones") {
        "pipeline.lua:2: task `t`: the option `memory`: `lots` is not a size"},
       {"{ timeout = 10 }",
        "pipeline.lua:2: task `t`: the option `timeout` must be a duration such as \"10m\", but is "
-       "`10`"},
+       "the number 10: write a string with the unit"},
       {"{ timeout = '10' }",
        "pipeline.lua:2: task `t`: the option `timeout`: `10` is not a duration"},
       {"{ gpus = 1.5 }",

@@ -265,7 +265,31 @@ TEST_CASE("the error of an option of replicas or of the rollover says what it mu
       {"replicas = 0", "the option `replicas` must be a whole number of 1..256, but is `0`"},
       {"replicas = 257", "the option `replicas` must be a whole number of 1..256, but is `257`"},
       {"replicas = 1.5", "the option `replicas` must be a whole number of 1..256, but is `1.5`"},
-      {"replicas = '2'", "the option `replicas` must be a whole number of 1..256, but is `2`"},
+      {"replicas = '2'",
+       "the option `replicas` must be a whole number of 1..256, but is the string \"2\": write it "
+       "without quotes"},
+      {"replicas = 'two'", "the option `replicas` must be a whole number of 1..256, but is `two`"},
+      {"replicas = { min = '1' }",
+       "the option `replicas.min` must be a whole number of 1..256, but is the string \"1\": write "
+       "it without quotes"},
+      {"replicas = { min = 1, max = '4' }",
+       "the option `replicas.max` must be a whole number of 1..256, but is the string \"4\": write "
+       "it without quotes"},
+      {"replicas = { min = 1, max = 2, up_after = 3 }",
+       "the option `replicas.up_after` must be a duration such as \"5s\", but is the number 3: "
+       "write a string with the unit"},
+      {"batch = { max = '8' }",
+       "the option `batch.max` must be a whole number from 1, but is the string \"8\": write it "
+       "without quotes"},
+      {"batch = { pad = 'true' }",
+       "the option `batch.pad` must be true or false, but is the string \"true\": write it without "
+       "quotes"},
+      {"batch = { wait = 2 }",
+       "the option `batch.wait` must be a duration such as \"2ms\", but is the number 2: write a "
+       "string with the unit"},
+      {"port = '8080'",
+       "the option `port` must be a port from 0 (any) to 65535, but is the string \"8080\": write "
+       "it without quotes"},
       {"replicas = { min = 3, max = 2 }",
        "the option `replicas` has the min 3 and the max 2, which must not be lower"},
       {"replicas = { min = 1, max = 257 }",
@@ -282,13 +306,17 @@ TEST_CASE("the error of an option of replicas or of the rollover says what it mu
        "the option `replicas` has the unknown entry `[1]`; it has: down_after, max, min, "
        "target_queue, up_after"},
       {"replicas = { min = 1, target_queue = 5 }",
-       "the option `replicas.target_queue` must be a duration such as \"5ms\", but is `5`"},
+       "the option `replicas.target_queue` must be a duration such as \"5ms\", but is the "
+       "number 5: write a string with the unit"},
+      {"replicas = { min = 1, target_queue = '5' }", "the option `replicas.target_queue`: `5`"},
       {"idempotent = 1", "the option `idempotent` must be true or false, but is `1`"},
       {"rollover = 'canary'",
        "the option `rollover` must be \"replace\", which stops the version before first; without "
        "the option both run meanwhile, but is `canary`"},
       {"rollover = true", "the option `rollover` must be \"replace\", "},
-      {"drain_delay = 2", "the option `drain_delay` must be a duration such as \"2s\", but is `2`"},
+      {"drain_delay = 2",
+       "the option `drain_delay` must be a duration such as \"2s\", but is the "
+       "number 2: write a string with the unit"},
       {"drain_delay = '2x'", "the option `drain_delay`: `2x`"},
       {"canary = 10",
        "the option `canary` must be a table such as { 10, 50, 100, every = \"1m\" }, but is `10`"},
@@ -314,9 +342,24 @@ TEST_CASE("the error of an option of replicas or of the rollover says what it mu
        "the option `canary.max_p99` must be a duration above 0, but is `0ms`"},
       {"canary = { 10, min_requests = 0 }",
        "the option `canary.min_requests` must be a whole number of 1..1000000, but is `0`"},
+      {"canary = { 10, max_error_rate = '0.01' }",
+       "the option `canary.max_error_rate` must be a part of the requests, 0 to 1, but is the "
+       "string \"0.01\": write it without quotes"},
+      {"canary = { 10, max_p99 = 20 }",
+       "the option `canary.max_p99` must be a duration such as \"20ms\", but is the number 20: "
+       "write a string with the unit"},
       {"canary = { 10, gate = print }",
        "the option `canary.gate` must be a task, which is called with { version, step, requests, "
-       "errors, p50, p99 }, but is "},
+       "errors, p50, p99 }, but is a function: write flow.task(\"check\", function(ctx, measured) "
+       "… "
+       "end), and give that task"},
+      {"canary = { 10, gate = 'check' }",
+       "the option `canary.gate` must be a task, which is called with { version, step, requests, "
+       "errors, p50, p99 }, but is the string \"check\": give the task itself, gate = check, not "
+       "its name"},
+      {"canary = { 10, gate = true }",
+       "the option `canary.gate` must be a task, which is called with { version, step, requests, "
+       "errors, p50, p99 }, but is `true`"},
       {"warmup = flow.zeros(1)",
        "the option `warmup` must be a table of tensors, { pixels = flow.zeros { 1, 64 } }, but "
        "is "},

@@ -313,6 +313,17 @@ TEST_CASE("a response has the outputs that the request asks for, raw") {
   CHECK(some.infer_response().raw_output_contents(1) == raw_of<float>({1, 2}));
   CHECK(some.infer_response().parameters().at("triton_final_response").bool_param());
 
+  request.response_parameters = {{.name = "model", .value = Value("v3")},
+                                 {.name = "n", .value = Value(-7)},
+                                 {.name = "half", .value = Value(0.5)},
+                                 {.name = "yes", .value = Value(true)}};
+  auto with = parsed(infer_response("adder", request, outputs), inference::ModelInferResponse());
+  REQUIRE(with.parameters_size() == 4);
+  CHECK(with.parameters().at("model").string_param() == "v3");
+  CHECK(with.parameters().at("n").int64_param() == -7);
+  CHECK(with.parameters().at("half").double_param() == 0.5);
+  CHECK(with.parameters().at("yes").bool_param());
+
   request.outputs = {{"z", true}};
   auto absent = infer_response("adder", request, outputs);
   REQUIRE_FALSE(absent.ok());
