@@ -4,137 +4,19 @@ chromium-driver and python3-selenium.
 
 usage: page_views.py --flow BIN [TEST...]
 
-axe checks each view too: its script is that of the wheel axe-playwright-python, which is installed next to the build, or the file that
-AXE_SCRIPT names.
+axe checks each view too: see page_browser.py.
 """
 import os
 import re
-import shutil
-import subprocess
 import sys
 
-SYSTEM_PYTHON = "/usr/bin/python3"  # whose packages are Debian's
-try:
-    from selenium import webdriver
-    from selenium.common.exceptions import StaleElementReferenceException
-    from selenium.webdriver.chrome.service import Service
-    from selenium.webdriver.common.by import By
-    from selenium.webdriver.common.keys import Keys
-except ImportError:
-    if os.path.exists(SYSTEM_PYTHON) and os.path.realpath(sys.executable) != os.path.realpath(SYSTEM_PYTHON):
-        os.execv(SYSTEM_PYTHON, [SYSTEM_PYTHON, *sys.argv])
-    print("skipped: python3-selenium is not installed")
-    sys.exit(77)
-
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from page_place import ASKS, BIG, BYTES, NAMES, SCRIPT, SERVES, SHAPES, WAITS, PagePlace  # noqa: E402
-from place import OPTIONS, main  # noqa: E402
-
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "interop"))
-from packages import python_with_packages  # noqa: E402
-
-STATES = ("succeeded", "failed", "running", "waiting", "ready", "pending", "skipped", "cancelled", "cached", "ignored")
+from page_browser import Browsing, By, Keys, Service, axe_script, counts_in, programs, set_counts, webdriver  # noqa: E402, F401
+from page_place import ASKS, BYTES, NAMES, SERVES, SHAPES  # noqa: E402
+from place import main  # noqa: E402
 
 
-def programs():
-    return shutil.which("chromium"), shutil.which("chromedriver")
-
-
-def axe_script():
-    """(text, reason): the script of axe, or None and why there is none."""
-    path = os.environ.get("AXE_SCRIPT")
-    if not path:
-        find = "import importlib.util as u; print(u.find_spec('axe_playwright_python').submodule_search_locations[0])"
-        build = os.path.dirname(os.path.dirname(OPTIONS.flow))
-        python, why = python_with_packages(build, "page-python", ["--no-deps", "axe-playwright-python"], find)
-        if python is None:
-            return None, why
-        path = os.path.join(subprocess.run([python, "-c", find], check=True, capture_output=True, text=True).stdout.strip(), "axe.min.js")
-    with open(path) as file:
-        return file.read(), ""
-
-
-def counts_in(text):
-    """{"succeeded": 1990} of "1,990 succeeded · 10 failed"."""
-    return {state: int(number.replace(",", "")) for number, state in re.findall(r"([\d,]+) (\w+)", text) if state in STATES}
-
-
-def set_counts(run):
-    return {state: number for state, number in run["counts"].items() if number > 0}
-
-
-class Views(PagePlace):
-    def setUp(self):
-        super().setUp()
-        self.write("mixed.lua", SCRIPT)
-        self.write("big.lua", BIG)
-        self.write("waits.lua", WAITS)
-
-    def browse(self, width=1200, dark=False):
-        browser, driver = programs()
-        options = webdriver.ChromeOptions()
-        options.binary_location = browser
-        for word in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--window-size=%d,900" % width,
-                     "--user-data-dir=" + self.path("browser")):
-            options.add_argument(word)
-        if dark:
-            options.add_argument("--blink-settings=preferredColorScheme=0")
-        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-        self.driver = webdriver.Chrome(service=Service(driver), options=options)
-        self.addCleanup(self.driver.quit)
-        self.driver.set_window_size(width, 900)
-        self.open_page()
-        self.driver.get(self.link)
-        self.wait("connected", lambda: self.text("#link").startswith("live"))
-
-    def visit(self, path):
-        self.driver.execute_script("location.hash = arguments[0]", path)
-
-    def all(self, selector):
-        return self.driver.find_elements(By.CSS_SELECTOR, selector)
-
-    def click(self, selector):
-        """A live view may replace the element before the click reaches it."""
-        def clicked():
-            try:
-                self.driver.find_element(By.CSS_SELECTOR, selector).click()
-            except StaleElementReferenceException:
-                return False
-            return True
-        self.wait(selector + " is clicked", clicked)
-
-    def texts(self, selector):
-        """In one step: live views replace their elements."""
-        return self.driver.execute_script("return [...document.querySelectorAll(arguments[0])].map((each) => each.textContent)", selector)
-
-    def text(self, selector):
-        return (self.texts(selector) or [""])[0]
-
-    def wait(self, what, holds):
-        self.until(what, holds)
-
-    def is_quiet(self):
-        """The browser has reported no error: no exception, no violation of the policy, no failed request."""
-        self.assertEqual([line["message"] for line in self.driver.get_log("browser")], [])
-
-    def focused(self):
-        return self.driver.execute_script("const e = document.activeElement; return e.id || e.getAttribute('href') || e.textContent")
-
-    def press(self, *keys):
-        """To what has the focus: a live view may replace that element."""
-        for key in keys:
-            webdriver.ActionChains(self.driver).send_keys(key).perform()
-
-    def tab_to(self, wanted, most=40):
-        """Only with the keyboard."""
-        seen = []
-        for _ in range(most):
-            self.press(Keys.TAB)
-            seen.append(self.focused())
-            if seen[-1] == wanted:
-                return
-        self.fail("Tab does not reach %s: %s" % (wanted, seen))
-
+class Views(Browsing):
     # ---- the views
 
     def test_runs_and_their_filter(self):
