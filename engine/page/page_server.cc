@@ -15,6 +15,7 @@
 #include "engine/page/result_parts.hpp"
 #include "engine/query/task_values.hpp"
 #include "engine/store/lock.hpp"
+#include "engine/submission/prepare.hpp"
 
 namespace flow {
 
@@ -38,6 +39,12 @@ int status_of(const Error& error) {
 HttpResponse response_of(Result<std::string> json) {
   return json.ok() ? json_response(std::move(*json))
                    : error_response(status_of(json.error()), json.error().message);
+}
+
+/// "" if there is none: then nothing is measured.
+std::string executor_of(const EngineOptions& options) {
+  auto executor = find_executor(options);
+  return executor.ok() ? *executor : "";
 }
 
 std::string_view type_of(std::string_view name) {
@@ -90,6 +97,7 @@ PageServer::PageServer(EngineOptions options, std::string state_dir, const std::
       state_dir_(std::move(state_dir)),
       fields_(page_security_fields()),
       actions_(options, state_dir_, who),
+      gpus_(std::make_shared<GpuReadings>(executor_of(options))),
       state_(std::move(options)) {
   state_.poll(
       [this] { return streams_.is_watched(); },
@@ -140,7 +148,7 @@ void PageServer::handle(HttpRequest request, HttpReply reply) {
   if (route.endpoint == PageEndpoint::cluster)
     return start(
         Work::asks_writer,
-        [state_dir = state_dir_] { return response_of(page_cluster(state_dir)); }, shared);
+        [dir = state_dir_, gpus = gpus_] { return response_of(page_cluster(dir, *gpus)); }, shared);
   if (route.endpoint == PageEndpoint::services)
     return start(
         Work::reads_state, [options = options_] { return json_response(page_services(options)); },

@@ -7,6 +7,7 @@
 
 #include "engine/base/thread_group.hpp"
 #include "engine/page/event_stream.hpp"
+#include "engine/page/gpu_readings.hpp"
 #include "engine/page/page_access.hpp"
 #include "engine/page/page_actions.hpp"
 #include "engine/page/state_thread.hpp"
@@ -51,6 +52,7 @@ class PageServer {
   const PageActions actions_;
   const std::shared_ptr<std::atomic<size_t>> started_ =
       std::make_shared<std::atomic<size_t>>(0);  // that have no answer yet
+  const std::shared_ptr<GpuReadings> gpus_;      // shared with a question to workers
   std::unique_ptr<PageAccess> access_;           // set before requests arrive
   ThreadGroup readers_;
   TaskTables tables_;  // as streams_: only the state's thread uses it

@@ -7,13 +7,12 @@
 
 #include "engine/client/messages.hpp"
 #include "engine/client/run_stream.hpp"
-#include "engine/page/gpu_readings.hpp"
 #include "engine/page/page_json.hpp"
 #include "engine/store/lock.hpp"
 
 namespace flow {
 
-Result<std::string> page_cluster(const std::string& state_dir) {
+Result<std::string> page_cluster(const std::string& state_dir, GpuReadings& readings) {
   if (!state_is_locked(state_dir))
     return std::string(R"({"address":null,"nodes":[],"readings":{}})");
   client_protocol::ClientRequest request;
@@ -23,14 +22,14 @@ Result<std::string> page_cluster(const std::string& state_dir) {
   if (reply->has_error()) return get_error(reply->error());
   const client_protocol::WorkerList& workers = reply->worker_list();
   std::string list;
-  bool has_gpus = false;
+  std::vector<Gpu> gpus;
   for (const NodeInfo& node : get_nodes(workers)) {
     list += (list.empty() ? "" : ",") + node.json();
-    has_gpus |= !node.gpus.empty();
+    gpus.insert(gpus.end(), node.gpus.begin(), node.gpus.end());
   }
   return fmt::format(R"({{"address":{},"nodes":[{}],"readings":{}}})",
                      workers.address().empty() ? "null" : text_to_json(workers.address()), list,
-                     has_gpus ? gpu_readings() : "{}");
+                     gpus.empty() ? "{}" : readings.json(gpus));
 }
 
 std::string page_services(const EngineOptions& options) {

@@ -3,14 +3,15 @@
 #pragma once
 #include <string>
 
+#include "engine/page/gpu_readings.hpp"
 #include "flow/flow.hpp"
 
 namespace flow {
 
 /// {"address":…,"nodes":[…],"readings":{…}}: the workers of the process that writes the state, each
-/// as `flow nodes --json` prints it, and gpu_readings() if a worker has GPUs. The process itself is
-/// the first. Without one there are none.
-Result<std::string> page_cluster(const std::string& state_dir);
+/// as `flow nodes --json` prints it, and what is measured of their GPUs on this machine. The
+/// process itself is the first. Without one there are none.
+Result<std::string> page_cluster(const std::string& state_dir, GpuReadings& readings);
 
 /// {"services":[…],"runs":[…]}: as `flow services --json`, and the rows of their runs, with their
 /// rollovers. Throws Failed.

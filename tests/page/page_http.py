@@ -322,6 +322,17 @@ class PageHttp(PagePlace):
         self.kill(self.head)
         self.assertEqual(self.data("/api/cluster"), {"address": None, "nodes": [], "readings": {}})
 
+    def test_gpus_are_measured_by_the_driver(self):
+        self.lead_with_gpus()
+        self.open_page()
+        self.log_in()
+        self.until("readings", lambda: self.data("/api/cluster")["readings"])
+        cluster = self.data("/api/cluster")
+        self.assertEqual([gpu["uuid"] for gpu in cluster["nodes"][1]["gpus"]], ["GPU-a", "GPU-b"])
+        self.assertEqual(cluster["readings"], {
+            "GPU-a": {"utilisation": 87, "memory_used": 1 << 30, "memory": 80 << 30, "temperature": 51, "power": 402.13},
+            "GPU-b": {"utilisation": None, "memory_used": 0, "memory": 80 << 30, "temperature": None, "power": None}})
+
     def test_what_is_in_a_result(self):
         png = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
         self.write("shapes.lua", SHAPES.replace("PNG", png))

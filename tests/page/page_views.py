@@ -224,6 +224,22 @@ class Views(Browsing):
         self.assertEqual(self.show(run)["status"], "succeeded")
         self.is_quiet()
 
+    def test_gpus_are_measured(self):
+        metrics = self.lead_with_gpus()
+        self.browse()
+        self.visit("#/workers")
+        self.wait("the readings", lambda: self.text("[data-gpu='GPU-a'] .utilisation") == "87%")
+        self.until("the worker measures too", lambda: 'flow_gpu_power_watts{gpu="0",uuid="GPU-a"}' in self.samples(metrics))
+        measured = {name: number for name, number in self.samples(metrics).items() if 'uuid="GPU-a"' in name}
+        labels = '{gpu="0",uuid="GPU-a"}'
+        self.assertEqual(self.text("[data-gpu='GPU-a'] .utilisation"), "%g%%" % (100 * measured["flow_gpu_utilization_ratio" + labels]))
+        self.assertEqual(self.text("[data-gpu='GPU-a'] .temperature"), "%g °C" % measured["flow_gpu_temperature_celsius" + labels])
+        self.assertEqual(self.text("[data-gpu='GPU-a'] .power"), "%.0f W" % measured["flow_gpu_power_watts" + labels])
+        self.assertEqual(self.text("[data-gpu='GPU-a'] .memory_used"), "%g GiB" % (measured["flow_gpu_memory_used_bytes" + labels] / 2**30))
+        self.assertEqual([self.text("[data-gpu='GPU-b'] ." + each) for each in ("utilisation", "memory_used", "temperature", "power")], ["–", "0 B", "–", "–"])
+        self.assertEqual(self.texts("[data-gpu='GPU-a'] .holds a"), ["train"])
+        self.is_quiet()
+
     def test_a_run_and_a_task_are_retried(self):
         self.lead()
         self.exits(1, self.flow("run", "mixed.lua", "--name", "nightly", "--quiet"))
