@@ -8,9 +8,22 @@
 #include "engine/client/messages.hpp"
 #include "engine/client/run_stream.hpp"
 #include "engine/page/page_json.hpp"
+#include "engine/query/measured_services.hpp"
 #include "engine/store/lock.hpp"
 
 namespace flow {
+
+namespace {
+
+std::string durations_json(const std::vector<MeasuredService::Bucket>& durations) {
+  std::string list;
+  for (const auto& [up_to_us, requests] : durations)
+    list += fmt::format("{}[{},{}]", list.empty() ? "" : ",",
+                        up_to_us == 0 ? "null" : std::to_string(up_to_us), requests);
+  return "[" + list + "]";
+}
+
+}  // namespace
 
 Result<std::string> page_cluster(const std::string& state_dir, GpuReadings& readings) {
   if (!state_is_locked(state_dir))
@@ -36,8 +49,11 @@ std::string page_services(const EngineOptions& options) {
   Reader reader(options);
   std::string services, runs;
   std::set<std::string> versions;
-  for (const ServiceInfo& service : reader.services()) {
-    services += (services.empty() ? "" : ",") + service.json();
+  for (const auto& [service, durations] : measured_services(options)) {
+    std::string json = service.json();
+    json.pop_back();
+    services += fmt::format(R"({}{},"durations":{}}})", services.empty() ? "" : ",", json,
+                            durations_json(durations));
     if (!versions.insert(service.version).second) continue;
     runs += (runs.empty() ? "" : ",") + page_run_row(reader.show(service.version));
   }

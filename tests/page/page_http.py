@@ -294,6 +294,12 @@ class PageHttp(PagePlace):
         stable = ("name", "status", "service", "version", "url", "replicas", "requests", "percent")
         self.assertEqual([[each[field] for field in stable] for each in shown["services"]], [[each[field] for field in stable] for each in listed])
         self.assertEqual([run["run"] for run in shown["runs"]], [listed[0]["version"]])
+        for number in range(3):
+            self.request(listed[0]["url"], number)
+        (service,) = self.data("/api/services")["services"]
+        counted = self.durations(listed[0]["url"], service["version"])
+        self.assertEqual(sum(requests for _, requests in service["durations"]), 3)
+        self.assertEqual({"+Inf" if limit is None else "%g" % (limit / 1e6): requests for limit, requests in service["durations"]}, counted)
         run = self.act("/api/runs/prod/rollback")["run"]
         self.assertNotIn(run, (first, listed[0]["version"]))
         self.until("it serves", lambda: self.show(run)["status"] == "serving" and self.show(listed[0]["version"])["status"] == "succeeded")

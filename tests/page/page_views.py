@@ -224,6 +224,37 @@ class Views(Browsing):
         self.assertEqual(self.show(run)["status"], "succeeded")
         self.is_quiet()
 
+    def test_durations_of_requests(self):
+        self.write("v2.lua", SERVES.replace("FACTOR", "2"))
+        self.lead()
+        self.good("run", "v2.lua", "--name", "prod", "--detach")
+        (service,) = self.good("services", "--json").lines()
+        self.browse()
+        self.visit("#/services")
+        self.wait("the service", lambda: self.text(".histogram-note") == "No request has been answered yet.")
+        for number in range(30):
+            self.assertEqual(self.request(service["url"], number), 2 * number)
+        self.wait("the histogram", lambda: self.text(".histogram .all") == "30 answered requests")
+        counted = self.durations(service["url"], service["version"])
+
+        def columns():
+            columns = self.driver.execute_script("return [...document.querySelectorAll('.column')].map((each) => [each.dataset.limit, each.dataset.requests, each.innerText.trim()])")
+            return {"%g" % (int(limit) / 1e6) if limit else "+Inf": (int(requests), text) for limit, requests, text in columns}
+        shown = columns()
+        self.assertEqual({limit: requests for limit, (requests, _) in shown.items() if requests}, {limit: requests for limit, requests in counted.items() if requests})
+        self.assertEqual(sum(requests for requests, _ in shown.values()), 30)
+        for requests, text in shown.values():
+            self.assertEqual(text.split("\n")[0] == str(requests), requests > 0, text)
+        # The same for who does not see the picture.
+        label = self.all(".columns")[0].get_attribute("aria-label")
+        self.assertEqual(sum(int(number) for number in re.findall(r"(\d+) (?:up to|longer)", label)), 30)
+        (service,) = self.good("services", "--json").lines()
+        self.assertEqual(self.text(".requests"), str(service["requests"]))
+        for name in ("p50", "p99"):
+            self.assertTrue(self.text(".number." + name).endswith(" ms"))
+        self.good("stop", "prod")
+        self.is_quiet()
+
     def test_gpus_are_measured(self):
         metrics = self.lead_with_gpus()
         self.browse()
