@@ -18,6 +18,7 @@ PageEndpoint endpoint_of_run(std::string_view part) {
   if (part == "values") return PageEndpoint::values;
   if (part == "logs") return PageEndpoint::logs;
   if (part == "metrics") return PageEndpoint::metrics;
+  if (part == "attempts") return PageEndpoint::attempts;
   if (part == "cancel") return PageEndpoint::cancel;
   if (part == "signal") return PageEndpoint::signal;
   if (part == "stop") return PageEndpoint::stop;

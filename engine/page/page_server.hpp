@@ -33,6 +33,9 @@ class PageServer {
   PageServer(EngineOptions options, std::string state_dir, const std::string& who);
   /// On the server's thread.
   void handle(HttpRequest request, HttpReply reply);
+  /// Answers what has a thread of its own. False if it has none.
+  bool start_view(const PageRoute& route, const PageQuery& query,
+                  const std::shared_ptr<HttpReply>& reply);
   void act(const Reader& reader, const PageRoute& route, const PageQuery& query,
            const std::string& body, std::shared_ptr<HttpReply> reply);
   /// On the state's thread.

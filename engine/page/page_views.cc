@@ -80,4 +80,9 @@ std::string page_waiting(const Reader& reader, size_t limit) {
   return fmt::format(R"({{"total":{},"tasks":[{}]}})", total, list);
 }
 
+std::string page_earlier_attempts(const EngineOptions& options, const std::string& run,
+                                  const std::string& task, size_t limit) {
+  return page_attempts(earlier_attempts(open_run(options, run), task, limit));
+}
+
 }  // namespace flow

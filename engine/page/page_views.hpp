@@ -22,4 +22,9 @@ std::string page_services(const EngineOptions& options);
 /// `limit` tasks. Throws Failed.
 std::string page_waiting(const Reader& reader, size_t limit);
 
+/// The attempts before the newest one of the task, or of each task of the run: see page_attempts().
+/// At most `limit`. Throws Failed.
+std::string page_earlier_attempts(const EngineOptions& options, const std::string& run,
+                                  const std::string& task, size_t limit);
+
 }  // namespace flow

@@ -9,6 +9,7 @@
 #include "engine/base/throwing.hpp"
 #include "engine/exports/provenance.hpp"
 #include "engine/page/page_json.hpp"
+#include "engine/query/earlier_attempts.hpp"
 #include "engine/query/run_logs.hpp"
 #include "engine/query/task_values.hpp"
 #include "engine/report/log_excerpt.hpp"
@@ -26,7 +27,8 @@ constexpr size_t kAllValueBytes = size_t{1} << 20;
 constexpr size_t kRunLogBytes = size_t{512} << 10;
 constexpr size_t kAllTaskLogBytes = size_t{2} << 20;  // of the tasks' own lines
 constexpr size_t kSeriesPoints = 500, kSeriesPointsLeast = 10;
-constexpr size_t kTaskFiles = 100;  // inputs, and outputs, of one task
+constexpr size_t kReportAttempts = 5'000;  // before the newest one of each task
+constexpr size_t kTaskFiles = 100;         // inputs, and outputs, of one task
 
 void append(std::string& list, const std::string& item) {
   if (!list.empty()) list += ',';
@@ -53,9 +55,10 @@ class RunData {
 
   std::string json() {
     return fmt::format(
-        R"({{"row":{},"graph":{},"code":{},"environment":{},"files":{},"details":{},"logs":{},"metrics":{}}})",
+        R"({{"row":{},"graph":{},"code":{},"environment":{},"files":{},"details":{},"logs":{},"metrics":{},"attempts":{}}})",
         info_.json(), page_graph(reader_.graph(info_.id)), code(), environment(), files(),
-        details(), logs(), metrics());
+        details(), logs(), metrics(),
+        page_attempts(earlier_attempts(from_.opened, "", kReportAttempts)));
   }
 
  private:

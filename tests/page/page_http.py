@@ -339,6 +339,27 @@ class PageHttp(PagePlace):
             "GPU-a": {"utilisation": 87, "memory_used": 1 << 30, "memory": 80 << 30, "temperature": 51, "power": 402.13},
             "GPU-b": {"utilisation": None, "memory_used": 0, "memory": 80 << 30, "temperature": None, "power": None}})
 
+    def test_earlier_attempts_are_those_of_the_trace(self):
+        self.flow("run", "mixed.lua", "--name", "nightly", "--quiet")
+        self.flow("retry", "nightly", "load", "--quiet")
+        self.open_page()
+        self.log_in()
+        wanted = self.earlier_attempts("nightly")
+        self.assertLessEqual({("work[3]", 1), ("load", 1)}, set(wanted))
+        answer = self.data("/api/runs/nightly/attempts")
+        found = {(each["task"], each["attempt"]): each for each in answer["attempts"]}
+        self.assertEqual((set(found), answer["total"]), (set(wanted), len(wanted)))
+        for key, each in found.items():
+            args = wanted[key]["args"]
+            self.assertEqual((each["outcome"], each["cause"], each["worker"]), (args["outcome"], args.get("cause"), args["worker"]))
+            self.assertEqual((each["started"] * 1000, (each["finished"] - each["started"]) * 1000), (wanted[key]["ts"], wanted[key]["dur"]))
+        self.assertEqual([each["started"] for each in answer["attempts"]], sorted(each["started"] for each in answer["attempts"]))
+        one = self.data("/api/runs/nightly/attempts", task="work[3]")
+        self.assertEqual(one["attempts"], [each for each in answer["attempts"] if each["task"] == "work[3]"])
+        last = self.data("/api/runs/nightly/attempts", limit=1)
+        self.assertEqual((last["total"], last["attempts"]), (len(wanted), answer["attempts"][-1:]))
+        self.assertEqual(self.ask("/api/runs/nightly/attempts?task=nothing")[0], 404)
+
     def test_what_is_in_a_result(self):
         png = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
         self.write("shapes.lua", SHAPES.replace("PNG", png))

@@ -6,6 +6,7 @@ usage: page_views.py --flow BIN [TEST...]
 
 axe checks each view too: see page_browser.py.
 """
+import datetime
 import os
 import re
 import sys
@@ -64,10 +65,10 @@ class Views(Browsing):
         edges = len(self.all(".graph .edge"))
         self.assertEqual(edges, 2, "load to work, work to sum")
         ran = sorted(task["name"] for task in run["tasks"] if task["attempts"] > 0)
-        self.assertEqual(sorted(self.driver.execute_script("return [...document.querySelectorAll('.spans .span')].map((bar) => bar.dataset.task)")), ran)
-        self.assertEqual(len(self.all(".spans .cross")), run["counts"]["failed"])
+        self.assertEqual(sorted(self.driver.execute_script("return [...document.querySelectorAll('.spans .span:not(.earlier)')].map((bar) => bar.dataset.task)")), ran)
+        self.assertEqual(len(self.all(".spans .span:not(.earlier) .cross")), run["counts"]["failed"])
         self.assertEqual(self.text("#user"), run["tasks"][0]["user"])
-        self.assertEqual(len(self.all(".spans .retry")), sum(task["attempts"] > 1 for task in run["tasks"]))
+        self.wait("the retry", lambda: len(self.all(".spans .retry")) == sum(task["attempts"] > 1 for task in run["tasks"]))
         rows = {cells[0]: cells for cells in self.driver.execute_script(
             "return [...document.querySelectorAll('.virtual tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent))")}
         for task in run["tasks"]:
@@ -79,12 +80,53 @@ class Views(Browsing):
         self.wait("the search", lambda: self.texts(".virtual tbody a") == ["work[3]"])
         self.is_quiet()
 
+    def bars(self, selector):
+        return self.driver.execute_script("""
+            return [...document.querySelectorAll(arguments[0])].map((bar) => [bar.dataset.task, Number(bar.dataset.attempt), bar.querySelector("title").textContent])""", selector)
+
+    def test_attempts_before_the_newest_one_are_in_the_timeline(self):
+        self.flow("run", "mixed.lua", "--name", "nightly", "--quiet")
+        self.flow("retry", "nightly", "load", "--quiet")
+        self.flow("retry", "nightly", "--quiet")  # two more attempts of part 3
+        run, wanted = self.show("nightly")["run"], self.earlier_attempts("nightly")
+        self.assertGreaterEqual(len(wanted), 4)
+        self.browse()
+        self.visit("#/runs/" + run)
+        self.wait("the bars", lambda: {(task, number) for task, number, _ in self.bars(".spans .earlier")} == set(wanted))
+        for task, number, text in self.bars(".spans .earlier"):
+            args = wanted[task, number]["args"]
+            cause = " (%s)" % args["cause"] if "cause" in args else ""
+            self.assertTrue(text.startswith("%s: %s%s, attempt %d, " % (task, args["outcome"], cause, number)), text)
+        failed = sum(each["args"]["outcome"] == "failed" for each in wanted.values())
+        self.assertEqual(len(self.all(".spans .earlier .cross")), failed)
+        self.assertEqual(len(self.all(".spans .earlier .retry")), sum(number > 1 for _, number in wanted))
+        self.assertEqual(self.all(".spans .earlier.critical"), [])
+        self.visit("#/runs/%s/task/work%%5B3%%5D" % run)
+        own = {number: each for (task, number), each in wanted.items() if task == "work[3]"}
+        newest = self.tasks("nightly")["work[3]"]
+        self.wait("the task's bars", lambda: self.text("h1") == "work[3]" and len(self.bars(".spans .span")) == newest["attempts"])
+        self.assertEqual({number for _, number, _ in self.bars(".spans .earlier")}, set(own))
+        rows = self.driver.execute_script("return [...document.querySelectorAll('#attempts tr')].map((row) => [...row.cells].map((cell) => cell.textContent))")
+        self.assertEqual([int(cells[0]) for cells in rows], list(range(1, newest["attempts"] + 1)))
+        times = [each.get_attribute("datetime") for each in self.all("#attempts time")]
+        for cells, time in zip(rows[:-1], times):
+            each = own[int(cells[0])]
+            self.assertEqual(cells[1:4], [each["args"]["outcome"], each["args"].get("cause", "–"), each["args"]["worker"]])
+            self.assertEqual(cells[5], "%d ms" % (each["dur"] // 1000) if each["dur"] < 1e6 else "%.1f s" % (each["dur"] / 1e6))
+            self.assertEqual(datetime.datetime.fromisoformat(time.replace("Z", "+00:00")).timestamp() * 1e6, each["ts"])
+        self.assertEqual((rows[-1][1], times[-1]), (newest["status"], newest["started"]))
+        # A bar chooses the lines of its attempt.
+        self.driver.execute_script("document.querySelector('.spans [data-attempt=\"2\"] rect').dispatchEvent(new MouseEvent('click', { bubbles: true }))")
+        lines = [line["text"] for line in self.flow("logs", "nightly", "work[3]@2", "--json").lines()]
+        self.wait("its log", lambda: self.texts("#log-lines .text") == lines and self.driver.execute_script("return document.getElementById('log-attempt').value") == "2")
+        self.is_quiet()
+
     def test_the_timeline_is_zoomed_and_marks_the_critical_path(self):
         self.flow("run", "mixed.lua", "--quiet")
         run = self.show()
         self.browse()
         self.visit("#/runs/" + run["run"])
-        self.wait("the bars", lambda: len(self.all(".spans .span")) > 0)
+        self.wait("the bars", lambda: len(self.all(".spans .earlier")) == 1)
         # The last task to end, and before each task the one among its needs that ended last.
         tasks = [task for task in run["tasks"] if task["finished"] and task["attempts"] > 0]
         last = max(tasks, key=lambda task: task["finished"])
