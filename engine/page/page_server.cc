@@ -29,6 +29,7 @@ constexpr size_t kStartedMax = 16;
 constexpr size_t kWaitingMax = 20'000, kWaitingUsual = 2'000;
 constexpr size_t kPointsMax = 10'000, kPointsUsual = 500;
 constexpr size_t kAttemptsMax = 50'000, kAttemptsUsual = 5'000;
+constexpr uint64_t kCostSecondsUsual = 7 * 86'400, kCostSecondsMax = uint64_t{100} * 365 * 86'400;
 
 HttpResponse json_response(std::string json) { return {200, std::move(json)}; }
 
@@ -181,6 +182,15 @@ bool PageServer::start_view(const PageRoute& route, const PageQuery& query,
         return [options = options_, run = route.name, task = query.get("task"),
                 limit = query.number("limit", kAttemptsUsual, kAttemptsMax)] {
           return json_response(page_earlier_attempts(options, run, task, limit));
+        };
+      case PageEndpoint::cost:
+        return [options = options_, run = route.name, by = query.get("by")] {
+          return json_response(page_cost(options, run, by));
+        };
+      case PageEndpoint::costs:
+        return [options = options_, by = query.get("by"),
+                since = query.number("since_s", kCostSecondsUsual, kCostSecondsMax)] {
+          return json_response(page_costs(options, since, by));
         };
       default:
         return nullptr;

@@ -1,5 +1,5 @@
-// What the page shows besides runs: the workers, the services, and what waits. Each reads the state
-// or asks another process, and may block for seconds: not on the thread of the state.
+// What the page shows besides the state of runs: workers, services, what waits, costs. Each reads
+// the state or asks another process, and may block for seconds: not on the thread of the state.
 #pragma once
 #include <string>
 
@@ -26,5 +26,14 @@ std::string page_waiting(const Reader& reader, size_t limit);
 /// At most `limit`. Throws Failed.
 std::string page_earlier_attempts(const EngineOptions& options, const std::string& run,
                                   const std::string& task, size_t limit);
+
+constexpr size_t kCostRowsMax = 500;
+/// {"run":{…},"rows":N,"cost":{…}}: the row of the run, with its budget if it has one, and what
+/// `flow cost --json` prints of it, with the first kCostRowsMax of its N rows. `by`: as `--by`. A
+/// run without prices has those of the working directory's flow.toml. Throws Failed.
+std::string page_cost(const EngineOptions& options, const std::string& run, const std::string& by);
+/// {"rows":N,"cost":{…}} of all runs that were started in the last `since_s` seconds. Throws
+/// Failed.
+std::string page_costs(const EngineOptions& options, uint64_t since_s, const std::string& by);
 
 }  // namespace flow

@@ -12,7 +12,7 @@ import signal
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from page_place import ASKS, SCRIPT, SERVES, SHAPES, WAITS, PagePlace  # noqa: E402
+from page_place import ASKS, PRICES, SCRIPT, SERVES, SHAPES, WAITS, PagePlace  # noqa: E402
 from place import main  # noqa: E402
 
 POLICY = ("default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; "
@@ -338,6 +338,29 @@ class PageHttp(PagePlace):
         self.assertEqual(cluster["readings"], {
             "GPU-a": {"utilisation": 87, "memory_used": 1 << 30, "memory": 80 << 30, "temperature": 51, "power": 402.13},
             "GPU-b": {"utilisation": None, "memory_used": 0, "memory": 80 << 30, "temperature": None, "power": None}})
+
+    def test_costs_are_those_of_the_verb(self):
+        self.flow("run", "mixed.lua", "--name", "unpriced", "--quiet")
+        self.open_page()
+        self.log_in()
+        unpriced = self.data("/api/runs/unpriced/cost")
+        self.assertIsNone(unpriced["cost"]["currency"])
+        self.assertEqual(unpriced["cost"], self.good("cost", "unpriced", "--json").lines()[0])
+        self.write("flow.toml", PRICES)
+        self.flow("run", "mixed.lua", "--name", "priced", "--budget", "50 USD", "--fresh", "--quiet")
+        for run in ("unpriced", "priced"):
+            for by in ("task", "user", "queue", "gpu"):
+                answer = self.data("/api/runs/%s/cost" % run, by=by)
+                self.assertEqual(answer["cost"], self.good("cost", run, "--by", by, "--json").lines()[0], "by the prices of the folder")
+                self.assertEqual((answer["run"]["name"], answer["rows"]), (run, len(answer["cost"]["rows"])))
+        self.assertEqual(answer["run"]["budget"], self.show("priced")["budget"])
+        self.assertEqual(self.data("/api/cost", since_s=3600, by="user")["cost"], self.good("cost", "--since", "1h", "--by", "user", "--json").lines()[0])
+        self.assertEqual(self.data("/api/cost", since_s=0)["cost"]["runs"], [])
+        status, _, body = self.ask("/api/runs/priced/cost?by=colour")
+        self.assertEqual(status, 404)
+        self.assertIn("colour", body)
+        self.write("flow.toml", "[prices]\ncpu_hour = 1\n")
+        self.assertIn("flow.toml", self.ask("/api/runs/unpriced/cost")[2])
 
     def test_earlier_attempts_are_those_of_the_trace(self):
         self.flow("run", "mixed.lua", "--name", "nightly", "--quiet")

@@ -632,7 +632,7 @@ return flow.pipeline("talks", { path = flow.param.string {} }, function(p) retur
         self.flow("run", "mixed.lua", "--quiet")
         run = self.show()["run"]
         self.browse()
-        for path in ("#/", "#/runs/" + run, "#/runs/%s/task/tool" % run, "#/metrics?run=" + run, "#/waiting", "#/workers", "#/services"):
+        for path in ("#/", "#/runs/" + run, "#/runs/%s/task/tool" % run, "#/metrics?run=" + run, "#/waiting", "#/workers", "#/services", "#/cost"):
             self.visit(path)
             self.wait("the view", self.is_drawn)
             nameless = self.driver.execute_script("""
@@ -655,6 +655,7 @@ return flow.pipeline("talks", { path = flow.param.string {} }, function(p) retur
         self.lead()
         self.write("v2.lua", SERVES.replace("FACTOR", "2"))
         self.good("run", "v2.lua", "--name", "prod", "--detach")
+        self.request(self.good("services", "--json").lines()[0]["url"], 1)
         self.start("run", "waits.lua", "--param", "path=" + self.path("gate"), "--name", "held")
         self.until_holds("first")
         self.write("asks.lua", ASKS)
@@ -668,9 +669,12 @@ return flow.pipeline("talks", { path = flow.param.string {} }, function(p) retur
         for scheme in ("light", "dark"):
             self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
             for path in ("#/", "#/runs/" + mixed, "#/runs/" + big, "#/runs/%s/task/work%%5B3%%5D" % mixed, "#/runs/nothing", "#/waiting", "#/workers", "#/services",
-                         "#/metrics?run=" + mixed):
+                         "#/metrics?run=" + mixed, "#/cost?run=%s&run=%s" % (mixed, big)):
                 self.visit(path)
                 self.wait("the view", self.is_drawn)
+                if path.endswith(mixed):
+                    self.driver.execute_script("document.querySelectorAll('#cost-panel').forEach((each) => (each.open = true))")
+                    self.wait("the cost", lambda: not self.all("#cost-panel") or len(self.all("#cost .costs")) == 1)
                 self.driver.execute_script(axe)
                 found = self.driver.execute_async_script("const end = arguments[0]; axe.run().then((r) => end(r.violations.map((v) => [v.id, v.nodes[0].html])))")
                 self.assertEqual(found, [], (scheme, path))
@@ -680,7 +684,7 @@ return flow.pipeline("talks", { path = flow.param.string {} }, function(p) retur
         run = self.show()["run"]
         self.browse(width=390, dark=True)
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": 360, "height": 740, "deviceScaleFactor": 2, "mobile": True})
-        for path in ("#/", "#/runs/" + run, "#/runs/%s/task/work%%5B3%%5D" % run, "#/metrics?run=" + run, "#/waiting", "#/workers", "#/services"):
+        for path in ("#/", "#/runs/" + run, "#/runs/%s/task/work%%5B3%%5D" % run, "#/metrics?run=" + run, "#/waiting", "#/workers", "#/services", "#/cost?run=" + run):
             self.visit(path)
             self.wait("the view", self.is_drawn)
             self.assertLessEqual(self.driver.execute_script("return document.documentElement.scrollWidth - innerWidth"), 0, path)

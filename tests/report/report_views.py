@@ -126,6 +126,10 @@ class Reports(PagePlace):
         code = hashlib.sha256(SCRIPT.encode()).hexdigest()
         self.assertEqual([row[:2] for row in self.rows("#code tbody tr")], [["mixed.lua", code]])
         cost = self.good("cost", "nightly", "--json").lines()[0]
+        self.assertEqual(data["runs"][0]["cost"]["cost"], cost)
+        self.click("#cost-panel summary")
+        self.wait("the cost", lambda: len(self.rows("#cost .costs tbody tr")) == len(cost["rows"]) + 1)
+        self.assertIn("No prices are configured", self.text("#cost .no-prices"))
         self.click("#log-panel summary")
         lines = self.flow("logs", "nightly", "--json").lines()
         self.wait("the log", lambda: self.texts("#log-lines .text") == [line["text"] for line in lines])

@@ -4,6 +4,7 @@ import { get, runPath } from "./api.js";
 import { announce, changes, h, show, shownView, throttled } from "./dom.js";
 import { TASK_STATES, asText, count, countsBar, countsText, duration, elapsedElement, isActive, plural, stateElement, taskLabel, taskLink, timeElement } from "./format.js";
 import { taskGraph } from "./graph.js";
+import { costPanel } from "./cost.js";
 import { logPanel } from "./logs.js";
 import { plots } from "./plot.js";
 import { taskStore } from "./tasks.js";
@@ -91,6 +92,7 @@ export function runView(main, route, session) {
   const metrics = plots(id, "");
   const result = h("div", { id: "result" });
   const params = h("div", { id: "params" });
+  const cost = costPanel(id);
   const log = logPanel(id, "", 0, () => run !== null && isActive(run.status));
   const logHolder = h("details", { class: "panel", id: "log-panel" }, h("summary", {}, "Log of the whole run"), log.element);
 
@@ -108,7 +110,7 @@ export function runView(main, route, session) {
       listed, list.element),
     metrics.element,
     h("section", { "aria-labelledby": "result-title" }, h("h2", { id: "result-title" }, "Result"), result),
-    params, logHolder);
+    params, cost.element, logHolder);
   logHolder.addEventListener("toggle", () => logHolder.open && log.load());
 
   /** Selects the name, also one beyond the first ones. */
@@ -208,7 +210,7 @@ export function runView(main, route, session) {
     show(params, Object.keys(run.params).length === 0 ? null : h("section", { "aria-labelledby": "params-title" }, h("h2", { id: "params-title" }, "Parameters"), jsonBlock(run.params)));
   }
 
-  /** Reading metrics or attempts of a large run takes the server as long as reading its tasks. */
+  /** Reading metrics, attempts or costs of a large run takes the server as long as reading its tasks. */
   function rarely(read) {
     let at = 0;
     return async (isNeeded) => {
@@ -220,6 +222,7 @@ export function runView(main, route, session) {
     };
   }
   const loadMetrics = rarely(metrics.load);
+  const loadCost = rarely(cost.load);
 
   let earlierOf = 0;  // attempts of the run when the earlier ones were read
   const loadEarlier = rarely(async () => {
@@ -248,7 +251,7 @@ export function runView(main, route, session) {
     }
     readMs = performance.now() - before;
     const isNeeded = was !== run.status;
-    await Promise.all([loadMetrics(isNeeded), loadEarlier(isNeeded), logHolder.open ? log.refresh() : undefined]);
+    await Promise.all([loadMetrics(isNeeded), loadEarlier(isNeeded), loadCost(isNeeded), logHolder.open ? log.refresh() : undefined]);
     if (was !== null && was !== run.status) announce(`The run is ${run.status}.`);
   }
   // A large run is asked for less often: the server says anyway only now and then that it has changed.
