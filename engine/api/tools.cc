@@ -51,22 +51,6 @@ PlanInfo build_graph(const std::string& script, const EngineOptions& options,
 
 namespace {
 
-/// FLOW_CONFIG, or the files that exist of the two places.
-std::vector<std::string> config_paths(const std::string& folder) {
-  auto variable = [](const char* name) {
-    const char* text = std::getenv(name);
-    return std::string(text == nullptr ? "" : text);
-  };
-  if (std::string named = variable("FLOW_CONFIG"); !named.empty()) return {named};
-  std::string base = variable("XDG_CONFIG_HOME"), home = variable("HOME");
-  if (base.empty() && !home.empty()) base = home + "/.config";
-  std::vector<std::string> paths = {(fs::path(folder) / "flow.toml").string()};
-  if (!base.empty()) paths.push_back(base + "/flow/flow.toml");
-  std::error_code failed;
-  std::erase_if(paths, [&](const std::string& path) { return !fs::exists(path, failed); });
-  return paths;
-}
-
 /// Throws Failed if the file of prices that applies was not read.
 void check_included_prices(const ConfigOptions& config, const Configuration& configuration) {
   const ConfigSetting* include = price_include(configuration);
@@ -82,22 +66,6 @@ void check_included_prices(const ConfigOptions& config, const Configuration& con
 }
 
 }  // namespace
-
-std::vector<ConfigFile> find_config(const std::string& folder) {
-  std::vector<ConfigFile> files;
-  for (const std::string& path : config_paths(folder)) {
-    auto text = read_file(path, kTomlBytesMax);
-    if (!text.ok()) throw Failed(user_error("the configuration: " + text.error().message));
-    files.push_back({path, std::move(*text)});
-  }
-  for (size_t i = 0, count = files.size(); i < count; i++) {
-    for (const std::string& path : price_files_of(files[i])) {
-      auto text = read_file(path, kTomlBytesMax);  // one that applies is missed when it is used
-      if (text.ok()) files.push_back({path, std::move(*text), true});
-    }
-  }
-  return files;
-}
 
 std::vector<ConfigValue> config_values(const ConfigOptions& config) {
   Configuration configuration = value_or_throw(read_task_configuration(config));

@@ -114,6 +114,11 @@ front::Status status_of(const Front& front) {
     to.set_rejected(figures.rejected);
     to.set_queued(version.queued());
     to.set_running(version.running());
+    for (const ServiceMetrics::DurationBucket& each_bucket : version.metrics().durations()) {
+      front::DurationBucket& bucket = *to.add_durations();
+      bucket.set_up_to_us(each_bucket.up_to_us);
+      bucket.set_requests(each_bucket.requests);
+    }
     for (const ServiceVersion::ReplicaEntry& entry : version.replicas()) {
       front::ReplicaStatus& replica = *to.add_replicas();
       replica.set_replica(entry.description.name);

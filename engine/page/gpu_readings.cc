@@ -2,86 +2,89 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <array>
-#include <charconv>
-#include <chrono>
-#include <cmath>
-#include <mutex>
+#include <optional>
 #include <utility>
 
+#include "engine/base/engine_thread.hpp"
 #include "engine/page/page_json.hpp"
-#include "engine/process/run_command.hpp"
-#include "engine/serve/http/field_text.hpp"
 
 namespace flow {
 
 namespace {
 
-constexpr int64_t kWithinMs = 5'000;
-constexpr std::chrono::seconds kFreshFor{2};
-constexpr size_t kFields = 6;
-constexpr int64_t kMiB = int64_t{1} << 20;
-constexpr const char* kQuery =
-    "--query-gpu=uuid,utilization.gpu,memory.used,memory.total,temperature.gpu,power.draw";
+template <typename T>
+std::string number_or_null(const std::optional<T>& number) {
+  return number ? fmt::format("{}", *number) : "null";
+}
 
-/// The driver writes `[N/A]` for what it does not know.
-std::string number_or_null(std::string_view text, int64_t unit) {
-  double number = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  bool is_number = error == std::errc() && end == text.data() + text.size();
-  if (!is_number || !std::isfinite(number)) return "null";
-  return unit == 1 ? fmt::format("{}", number)
-                   : fmt::format("{}", static_cast<int64_t>(number * static_cast<double>(unit)));
+std::optional<double> watts_of(const GpuSample& sample) {
+  constexpr double kMilliwatts = 1000;
+  if (!sample.power_milliwatts) return std::nullopt;
+  return *sample.power_milliwatts / kMilliwatts;
 }
 
 }  // namespace
 
-std::string gpu_readings_json(std::string_view table) {
+std::string gpu_readings_json(const std::vector<GpuSample>& samples) {
   std::string list;
-  while (!table.empty()) {
-    std::string_view line = table.substr(0, table.find('\n'));
-    table.remove_prefix(std::min(line.size() + 1, table.size()));
-    if (line.ends_with('\r')) line.remove_suffix(1);
-    std::array<std::string_view, kFields> fields;
-    size_t count = 0;
-    for (; count < kFields; count++) {
-      fields[count] = without_blanks(line.substr(0, line.find(',')));
-      bool is_last = line.find(',') == std::string_view::npos;
-      if (is_last) break;
-      line.remove_prefix(line.find(',') + 1);
-    }
-    if (count + 1 != kFields || !fields[0].starts_with("GPU-")) continue;
+  for (const GpuSample& sample : samples)
     list += fmt::format(
         R"({}{}:{{"utilisation":{},"memory_used":{},"memory":{},"temperature":{},"power":{}}})",
-        list.empty() ? "" : ",", text_to_json(fields[0]), number_or_null(fields[1], 1),
-        number_or_null(fields[2], kMiB), number_or_null(fields[3], kMiB),
-        number_or_null(fields[4], 1), number_or_null(fields[5], 1));
-  }
+        list.empty() ? "" : ",", text_to_json(sample.uuid),
+        number_or_null(sample.utilization_percent), number_or_null(sample.memory_used_bytes),
+        number_or_null(sample.memory_bytes), number_or_null(sample.temperature_celsius),
+        number_or_null(watts_of(sample)));
   return "{" + list + "}";
 }
 
-// One program at a time: with a broken driver it may not end.
-std::string gpu_readings() {
-  using Clock = std::chrono::steady_clock;
-  struct Newest {
-    std::mutex mutex;
-    std::string json = "{}";
-    Clock::time_point at{};
-    bool is_asked = false;
-  };
-  static Newest& newest = *new Newest;  // detached threads may outlive statics
+GpuReadings::GpuReadings(std::string executor, std::chrono::milliseconds unasked)
+    : executor_(std::move(executor)), unasked_(unasked) {
+  thread_ = engine_thread([this] { end_unasked(); });
+}
+
+GpuReadings::~GpuReadings() {
   {
-    std::lock_guard lock(newest.mutex);
-    if (newest.is_asked || Clock::now() < newest.at + kFreshFor) return newest.json;
-    newest.is_asked = true;
+    std::lock_guard lock(mutex_);
+    is_ending_ = true;
   }
-  auto result = run_command({"nvidia-smi", kQuery, "--format=csv,noheader,nounits"}, kWithinMs);
-  std::string json = result.ok() && result->code == 0 ? gpu_readings_json(result->out) : "{}";
-  std::lock_guard lock(newest.mutex);
-  newest.is_asked = false;
-  newest.at = Clock::now();
-  return newest.json = std::move(json);
+  changed_.notify_all();
+  thread_.join();
+}
+
+std::string GpuReadings::json(const std::vector<Gpu>& gpus) {
+  std::set<std::string> uuids;
+  for (const Gpu& gpu : gpus) uuids.insert(gpu.uuid);
+  std::lock_guard lock(mutex_);
+  asked_at_ = std::chrono::steady_clock::now();
+  if (watch_ == nullptr || uuids != uuids_) {
+    watch_.reset();
+    uuids_ = std::move(uuids);
+    samples_ = std::make_shared<GpuSamples>();
+    // Who runs attempts on the GPUs reports their failures.
+    watch_ = std::make_unique<GpuWatch>(
+        executor_, gpus, [](const std::string&, const GpuError&) {}, [](const std::string&) {},
+        samples_);
+    changed_.notify_all();
+  }
+  return gpu_readings_json(samples_->all());
+}
+
+bool GpuReadings::is_measuring() const {
+  std::lock_guard lock(mutex_);
+  return watch_ != nullptr;
+}
+
+void GpuReadings::end_unasked() {
+  std::unique_lock lock(mutex_);
+  while (!is_ending_) {
+    if (watch_ == nullptr) {
+      changed_.wait(lock);
+    } else if (asked_at_ + unasked_ <= std::chrono::steady_clock::now()) {
+      watch_.reset();
+    } else {
+      changed_.wait_until(lock, asked_at_ + unasked_);
+    }
+  }
 }
 
 }  // namespace flow

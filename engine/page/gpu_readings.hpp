@@ -1,17 +1,54 @@
-// What the driver measures of the GPUs of the page's machine.
+// What the driver (NVML) measures of the GPUs of the page's machine.
 #pragma once
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <set>
 #include <string>
-#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "engine/worker/gpu_samples.hpp"
+#include "engine/worker/gpu_watch.hpp"
+#include "flow/gpu.hpp"
 
 namespace flow {
 
 /// {"GPU-…":{"utilisation":PERCENT,"memory_used":BYTES,"memory":BYTES,"temperature":CELSIUS,"power":
-/// WATTS}…}, by UUID; a value that the driver does not know is null. `table` is the output of
-/// nvidia-smi as gpu_readings() asks for it; other lines are left out.
-std::string gpu_readings_json(std::string_view table);
+/// WATTS}…}, by UUID; a value that the GPU does not measure is null.
+std::string gpu_readings_json(const std::vector<GpuSample>& samples);
 
-/// The same of this machine, by nvidia-smi. Without it, or if it does not answer within 5 s: {}.
-/// Blocks.
-std::string gpu_readings();
+/// Measures GPUs while someone asks for them, in a child process, because the driver's library may
+/// crash or hang. Thread-safe.
+class GpuReadings {
+ public:
+  static constexpr std::chrono::milliseconds kUnasked{30'000};
+
+  /// `executor` is the program that asks the driver. It ends `unasked` after the last request.
+  explicit GpuReadings(std::string executor, std::chrono::milliseconds unasked = kUnasked);
+  ~GpuReadings();
+  GpuReadings(const GpuReadings&) = delete;
+  GpuReadings& operator=(const GpuReadings&) = delete;
+
+  /// gpu_readings_json() of those of `gpus` that are whole GPUs of this machine. Does not wait for
+  /// the driver: the first requests have none, and later ones those of the last 5 s.
+  std::string json(const std::vector<Gpu>& gpus);
+  bool is_measuring() const;
+
+ private:
+  void end_unasked();
+
+  const std::string executor_;
+  const std::chrono::milliseconds unasked_;
+  mutable std::mutex mutex_;  // of the rest
+  std::condition_variable changed_;
+  bool is_ending_ = false;
+  std::chrono::steady_clock::time_point asked_at_{};
+  std::set<std::string> uuids_;
+  std::shared_ptr<GpuSamples> samples_;
+  std::unique_ptr<GpuWatch> watch_;  // null: nothing is measured
+  std::thread thread_;               // ends the watch
+};
 
 }  // namespace flow

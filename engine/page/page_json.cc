@@ -142,6 +142,20 @@ std::string page_parts(const std::vector<ResultPart>& parts) {
   return "[" + list + "]";
 }
 
+std::string page_attempts(const EarlierAttempts& attempts) {
+  constexpr double kUsPerSecond = 1e6;
+  std::string list;
+  for (const auto& [task, row] : attempts.list) {
+    double queue_s = static_cast<double>(row.queue_us) / kUsPerSecond;
+    list += fmt::format(
+        R"({}{{"task":{},"attempt":{},"outcome":{},"cause":{},"worker":{},"started":{},"finished":{},"queue_s":{},"ranks":{}}})",
+        list.empty() ? "" : ",", text_to_json(task), row.attempt, text_to_json(row.outcome),
+        text_or_null_json(row.cause), text_to_json(row.worker), row.assigned, row.ended,
+        row.queue_us < 0 ? "null" : fmt::format("{:.3f}", queue_s), row.ranks);
+  }
+  return fmt::format(R"({{"total":{},"attempts":[{}]}})", attempts.total, list);
+}
+
 std::string page_metrics(const std::vector<MetricSeries>& series, size_t limit) {
   std::string list;
   for (const MetricSeries& each : series)

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/page/result_parts.hpp"
+#include "engine/query/earlier_attempts.hpp"
 #include "engine/query/run_logs.hpp"
 #include "engine/value/json.hpp"
 #include "flow/flow.hpp"
@@ -43,6 +44,10 @@ std::string page_logs(const LogTail& tail);
 /// [{"path","bytes","digest"} with "dtype","shape","min","max","mean","not_finite" of a tensor, or
 /// "name","media","text" of a file]. Statistics that are not known are null.
 std::string page_parts(const std::vector<ResultPart>& parts);
+
+/// {"total":…,"attempts":[{"task","attempt","outcome","cause","worker","started","finished","queue_s",
+/// "ranks"}…]}: the times are in ms since the Unix epoch, the oldest attempt is first.
+std::string page_attempts(const EarlierAttempts& attempts);
 
 /// {"series":[{"task","tag","metric","total","min","max","best","points":[[step,value,at]…]}]}.
 /// Of a series with more than `limit` points, evenly spaced ones, with the first and the last.

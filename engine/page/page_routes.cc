@@ -18,6 +18,8 @@ PageEndpoint endpoint_of_run(std::string_view part) {
   if (part == "values") return PageEndpoint::values;
   if (part == "logs") return PageEndpoint::logs;
   if (part == "metrics") return PageEndpoint::metrics;
+  if (part == "attempts") return PageEndpoint::attempts;
+  if (part == "cost") return PageEndpoint::cost;
   if (part == "cancel") return PageEndpoint::cancel;
   if (part == "signal") return PageEndpoint::signal;
   if (part == "stop") return PageEndpoint::stop;
@@ -43,6 +45,7 @@ PageRoute page_route_of(std::string_view path) {
   if (path == "/api/cluster") return {PageEndpoint::cluster};
   if (path == "/api/services") return {PageEndpoint::services};
   if (path == "/api/waiting") return {PageEndpoint::waiting};
+  if (path == "/api/cost") return {PageEndpoint::costs};
   if (path == "/sign-in") return {PageEndpoint::sign_in};
   if (path.starts_with(kAssets))
     return {PageEndpoint::asset, std::string(path.substr(kAssets.size()))};

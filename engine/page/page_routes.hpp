@@ -21,6 +21,8 @@ enum class PageEndpoint : uint8_t {
   values,    // /api/runs/ID/values?task=TASK
   logs,      // /api/runs/ID/logs?task=TASK&q=TEXT
   metrics,   // /api/runs/ID/metrics?task=TASK
+  attempts,  // /api/runs/ID/attempts?task=TASK
+  cost,      // /api/runs/ID/cost?by=WHAT
   cancel,    // POST /api/runs/ID/cancel
   signal,    // POST /api/runs/ID/signal?name=NAME, with a value as JSON
   stop,      // POST /api/runs/ID/stop
@@ -30,6 +32,7 @@ enum class PageEndpoint : uint8_t {
   cluster,   // /api/cluster
   services,  // /api/services
   waiting,   // /api/waiting
+  costs,     // /api/cost?since_s=SECONDS&by=WHAT
   sign_in,   // POST /sign-in
 };
 

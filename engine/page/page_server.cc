@@ -15,6 +15,7 @@
 #include "engine/page/result_parts.hpp"
 #include "engine/query/task_values.hpp"
 #include "engine/store/lock.hpp"
+#include "engine/submission/prepare.hpp"
 
 namespace flow {
 
@@ -27,6 +28,8 @@ constexpr size_t kValueBytesMax = 32u << 10;  // of a preview
 constexpr size_t kStartedMax = 16;
 constexpr size_t kWaitingMax = 20'000, kWaitingUsual = 2'000;
 constexpr size_t kPointsMax = 10'000, kPointsUsual = 500;
+constexpr size_t kAttemptsMax = 50'000, kAttemptsUsual = 5'000;
+constexpr uint64_t kCostSecondsUsual = 7 * 86'400, kCostSecondsMax = uint64_t{100} * 365 * 86'400;
 
 HttpResponse json_response(std::string json) { return {200, std::move(json)}; }
 
@@ -38,6 +41,12 @@ int status_of(const Error& error) {
 HttpResponse response_of(Result<std::string> json) {
   return json.ok() ? json_response(std::move(*json))
                    : error_response(status_of(json.error()), json.error().message);
+}
+
+/// "" if there is none: then nothing is measured.
+std::string executor_of(const EngineOptions& options) {
+  auto executor = find_executor(options);
+  return executor.ok() ? *executor : "";
 }
 
 std::string_view type_of(std::string_view name) {
@@ -90,6 +99,7 @@ PageServer::PageServer(EngineOptions options, std::string state_dir, const std::
       state_dir_(std::move(state_dir)),
       fields_(page_security_fields()),
       actions_(options, state_dir_, who),
+      gpus_(std::make_shared<GpuReadings>(executor_of(options))),
       state_(std::move(options)) {
   state_.poll(
       [this] { return streams_.is_watched(); },
@@ -137,23 +147,7 @@ void PageServer::handle(HttpRequest request, HttpReply reply) {
     return send(reply, asset_response(access_->wants_key(request) ? "sign-in.html" : "index.html"));
   if (route.endpoint == PageEndpoint::asset) return send(reply, asset_response(route.name));
   auto shared = std::make_shared<HttpReply>(std::move(reply));
-  if (route.endpoint == PageEndpoint::cluster)
-    return start(
-        Work::asks_writer,
-        [state_dir = state_dir_] { return response_of(page_cluster(state_dir)); }, shared);
-  if (route.endpoint == PageEndpoint::services)
-    return start(
-        Work::reads_state, [options = options_] { return json_response(page_services(options)); },
-        shared);
-  if (route.endpoint == PageEndpoint::values || route.endpoint == PageEndpoint::picture)
-    return start(
-        Work::reads_state,
-        [dir = state_dir_, route, query = PageQuery(request.query)] {
-          return route.endpoint == PageEndpoint::values
-                     ? values_response(dir, route.name, query.get("task"))
-                     : picture_response(dir, route.name, query.get("task"), query.get("digest"));
-        },
-        shared);
+  if (start_view(route, PageQuery(request.query), shared)) return;
   auto job = [this, send, shared, route, query = PageQuery(request.query),
               body = std::move(request.body)](const Reader& reader) {
     if (shared->is_abandoned()) return;
@@ -168,6 +162,50 @@ void PageServer::handle(HttpRequest request, HttpReply reply) {
   // The name of an action's run may belong to another run than a moment ago.
   if (!state_.post(std::move(job), std::move(refuse), is_action(route.endpoint)))
     send(*shared, busy_response(503, "the page has too many requests"));
+}
+
+bool PageServer::start_view(const PageRoute& route, const PageQuery& query,
+                            const std::shared_ptr<HttpReply>& reply) {
+  using View = std::function<HttpResponse()>;
+  auto view = [&]() -> View {
+    switch (route.endpoint) {
+      case PageEndpoint::services:
+        return [options = options_] { return json_response(page_services(options)); };
+      case PageEndpoint::values:
+        return [dir = state_dir_, run = route.name, task = query.get("task")] {
+          return values_response(dir, run, task);
+        };
+      case PageEndpoint::picture:
+        return [dir = state_dir_, run = route.name, task = query.get("task"),
+                digest = query.get("digest")] { return picture_response(dir, run, task, digest); };
+      case PageEndpoint::attempts:
+        return [options = options_, run = route.name, task = query.get("task"),
+                limit = query.number("limit", kAttemptsUsual, kAttemptsMax)] {
+          return json_response(page_earlier_attempts(options, run, task, limit));
+        };
+      case PageEndpoint::cost:
+        return [options = options_, run = route.name, by = query.get("by")] {
+          return json_response(page_cost(options, run, by));
+        };
+      case PageEndpoint::costs:
+        return [options = options_, by = query.get("by"),
+                since = query.number("since_s", kCostSecondsUsual, kCostSecondsMax)] {
+          return json_response(page_costs(options, since, by));
+        };
+      default:
+        return nullptr;
+    }
+  };
+  if (route.endpoint == PageEndpoint::cluster) {
+    start(
+        Work::asks_writer,
+        [dir = state_dir_, gpus = gpus_] { return response_of(page_cluster(dir, *gpus)); }, reply);
+    return true;
+  }
+  View work = view();
+  if (work == nullptr) return false;
+  start(Work::reads_state, std::move(work), reply);
+  return true;
 }
 
 HttpResponse PageServer::answer(const Reader& reader, const PageRoute& route,

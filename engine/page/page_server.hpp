@@ -7,6 +7,7 @@
 
 #include "engine/base/thread_group.hpp"
 #include "engine/page/event_stream.hpp"
+#include "engine/page/gpu_readings.hpp"
 #include "engine/page/page_access.hpp"
 #include "engine/page/page_actions.hpp"
 #include "engine/page/state_thread.hpp"
@@ -32,6 +33,9 @@ class PageServer {
   PageServer(EngineOptions options, std::string state_dir, const std::string& who);
   /// On the server's thread.
   void handle(HttpRequest request, HttpReply reply);
+  /// Answers what has a thread of its own. False if it has none.
+  bool start_view(const PageRoute& route, const PageQuery& query,
+                  const std::shared_ptr<HttpReply>& reply);
   void act(const Reader& reader, const PageRoute& route, const PageQuery& query,
            const std::string& body, std::shared_ptr<HttpReply> reply);
   /// On the state's thread.
@@ -51,6 +55,7 @@ class PageServer {
   const PageActions actions_;
   const std::shared_ptr<std::atomic<size_t>> started_ =
       std::make_shared<std::atomic<size_t>>(0);  // that have no answer yet
+  const std::shared_ptr<GpuReadings> gpus_;      // shared with a question to workers
   std::unique_ptr<PageAccess> access_;           // set before requests arrive
   ThreadGroup readers_;
   TaskTables tables_;  // as streams_: only the state's thread uses it

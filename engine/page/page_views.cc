@@ -2,18 +2,52 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <set>
 #include <utility>
 
+#include "engine/base/clock.hpp"
 #include "engine/client/messages.hpp"
 #include "engine/client/run_stream.hpp"
-#include "engine/page/gpu_readings.hpp"
 #include "engine/page/page_json.hpp"
+#include "engine/query/measured_services.hpp"
 #include "engine/store/lock.hpp"
+#include "flow/cost.hpp"
 
 namespace flow {
 
-Result<std::string> page_cluster(const std::string& state_dir) {
+namespace {
+
+std::string durations_json(const std::vector<MeasuredService::Bucket>& durations) {
+  std::string list;
+  for (const auto& [up_to_us, requests] : durations)
+    list += fmt::format("{}[{},{}]", list.empty() ? "" : ",",
+                        up_to_us == 0 ? "null" : std::to_string(up_to_us), requests);
+  return "[" + list + "]";
+}
+
+/// Prices of runs that were submitted without any, as `flow cost` has them.
+CostOptions cost_options(const EngineOptions& options, const std::string& by) {
+  CostOptions how;
+  if (!by.empty()) how.by = by;
+  how.config.files = find_config(options.working_directory);
+  const char* profile = std::getenv("FLOW_PROFILE");
+  if (profile != nullptr) how.config.profile = profile;
+  return how;
+}
+
+/// `"rows":…,"cost":…`
+std::string cost_fields(const EngineOptions& options, const CostOptions& how) {
+  CostReport report = cost_report(options, how);
+  size_t total = report.rows.size();
+  report.rows.resize(std::min(total, kCostRowsMax));
+  return fmt::format(R"("rows":{},"cost":{})", total, report.json());
+}
+
+}  // namespace
+
+Result<std::string> page_cluster(const std::string& state_dir, GpuReadings& readings) {
   if (!state_is_locked(state_dir))
     return std::string(R"({"address":null,"nodes":[],"readings":{}})");
   client_protocol::ClientRequest request;
@@ -23,22 +57,25 @@ Result<std::string> page_cluster(const std::string& state_dir) {
   if (reply->has_error()) return get_error(reply->error());
   const client_protocol::WorkerList& workers = reply->worker_list();
   std::string list;
-  bool has_gpus = false;
+  std::vector<Gpu> gpus;
   for (const NodeInfo& node : get_nodes(workers)) {
     list += (list.empty() ? "" : ",") + node.json();
-    has_gpus |= !node.gpus.empty();
+    gpus.insert(gpus.end(), node.gpus.begin(), node.gpus.end());
   }
   return fmt::format(R"({{"address":{},"nodes":[{}],"readings":{}}})",
                      workers.address().empty() ? "null" : text_to_json(workers.address()), list,
-                     has_gpus ? gpu_readings() : "{}");
+                     gpus.empty() ? "{}" : readings.json(gpus));
 }
 
 std::string page_services(const EngineOptions& options) {
   Reader reader(options);
   std::string services, runs;
   std::set<std::string> versions;
-  for (const ServiceInfo& service : reader.services()) {
-    services += (services.empty() ? "" : ",") + service.json();
+  for (const auto& [service, durations] : measured_services(options)) {
+    std::string json = service.json();
+    json.pop_back();
+    services += fmt::format(R"({}{},"durations":{}}})", services.empty() ? "" : ",", json,
+                            durations_json(durations));
     if (!versions.insert(service.version).second) continue;
     runs += (runs.empty() ? "" : ",") + page_run_row(reader.show(service.version));
   }
@@ -63,6 +100,26 @@ std::string page_waiting(const Reader& reader, size_t limit) {
     }
   }
   return fmt::format(R"({{"total":{},"tasks":[{}]}})", total, list);
+}
+
+std::string page_earlier_attempts(const EngineOptions& options, const std::string& run,
+                                  const std::string& task, size_t limit) {
+  return page_attempts(earlier_attempts(open_run(options, run), task, limit));
+}
+
+std::string page_cost(const EngineOptions& options, const std::string& run, const std::string& by) {
+  RunInfo info = Reader(options).show(run);
+  CostOptions how = cost_options(options, by);
+  how.run = info.id;
+  return fmt::format(R"({{"run":{},{}}})", page_run_row(std::move(info)),
+                     cost_fields(options, how));
+}
+
+std::string page_costs(const EngineOptions& options, uint64_t since_s, const std::string& by) {
+  constexpr int64_t kMsPerSecond = 1000;
+  CostOptions how = cost_options(options, by);
+  how.since_ms = std::max<int64_t>(now_ms() - static_cast<int64_t>(since_s) * kMsPerSecond, 1);
+  return "{" + cost_fields(options, how) + "}";
 }
 
 }  // namespace flow

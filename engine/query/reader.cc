@@ -11,6 +11,7 @@
 #include "engine/query/active_services.hpp"
 #include "engine/query/export_folders.hpp"
 #include "engine/query/export_result.hpp"
+#include "engine/query/measured_services.hpp"
 #include "engine/query/plan_preview.hpp"
 #include "engine/query/reader_impl.hpp"
 #include "engine/query/run_logs.hpp"
@@ -165,19 +166,7 @@ std::vector<std::string> Reader::left_runs() const {
 }
 
 std::vector<ServiceInfo> Reader::services() const {
-  if (!impl_->store) return {};
-  std::vector<RunRecord> records = value_or_throw(all_records(*impl_->store));
-  if (std::ranges::all_of(records, [](const auto& each) { return is_over(each.status); }))
-    return {};
-  core::State state = value_or_throw(recover(*impl_->store, *impl_->blobs));
-  for (RunRecord& record : records) {
-    auto run = state.runs.find(record.id);
-    if (run != state.runs.end()) update_record(run->second, record);
-    record = current_record(*impl_, std::move(record));
-  }
-  return active_services(
-      state, records, impl_->dir, [](const std::string& folder) { return front_status(folder); },
-      [this](const std::string& run) { return why_not_resumed(*impl_->store, run); });
+  return services_of_state(*impl_, [](const std::string& folder) { return front_status(folder); });
 }
 
 namespace {

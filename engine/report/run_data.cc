@@ -9,6 +9,8 @@
 #include "engine/base/throwing.hpp"
 #include "engine/exports/provenance.hpp"
 #include "engine/page/page_json.hpp"
+#include "engine/page/page_views.hpp"
+#include "engine/query/earlier_attempts.hpp"
 #include "engine/query/run_logs.hpp"
 #include "engine/query/task_values.hpp"
 #include "engine/report/log_excerpt.hpp"
@@ -26,7 +28,8 @@ constexpr size_t kAllValueBytes = size_t{1} << 20;
 constexpr size_t kRunLogBytes = size_t{512} << 10;
 constexpr size_t kAllTaskLogBytes = size_t{2} << 20;  // of the tasks' own lines
 constexpr size_t kSeriesPoints = 500, kSeriesPointsLeast = 10;
-constexpr size_t kTaskFiles = 100;  // inputs, and outputs, of one task
+constexpr size_t kReportAttempts = 5'000;  // before the newest one of each task
+constexpr size_t kTaskFiles = 100;         // inputs, and outputs, of one task
 
 void append(std::string& list, const std::string& item) {
   if (!list.empty()) list += ',';
@@ -43,7 +46,8 @@ std::string listed(const std::vector<uint32_t>& numbers) {
 class RunData {
  public:
   RunData(const EngineOptions& options, const std::string& selector)
-      : reader_(options),
+      : options_(options),
+        reader_(options),
         info_(reader_.show(selector)),
         from_(provenance_of(open_run(options, info_.id),
                             [](const TaskDef&, const Value&) { return std::string(); })),
@@ -53,9 +57,10 @@ class RunData {
 
   std::string json() {
     return fmt::format(
-        R"({{"row":{},"graph":{},"code":{},"environment":{},"files":{},"details":{},"logs":{},"metrics":{}}})",
+        R"({{"row":{},"graph":{},"code":{},"environment":{},"files":{},"details":{},"logs":{},"metrics":{},"attempts":{},"cost":{}}})",
         info_.json(), page_graph(reader_.graph(info_.id)), code(), environment(), files(),
-        details(), logs(), metrics());
+        details(), logs(), metrics(),
+        page_attempts(earlier_attempts(from_.opened, "", kReportAttempts)), cost());
   }
 
  private:
@@ -163,12 +168,22 @@ class RunData {
     return log.json();
   }
 
+  /// Null if the prices of the working directory cannot be read.
+  std::string cost() const {
+    try {
+      return page_cost(options_, info_.id, "task");
+    } catch (const Failed&) {
+      return "null";
+    }
+  }
+
   std::string metrics() const {
     std::vector<MetricSeries> series = reader_.metrics(info_.id);
     size_t limit = kReportPoints / std::max<size_t>(series.size(), 1);
     return page_metrics(series, std::clamp(limit, kSeriesPointsLeast, kSeriesPoints));
   }
 
+  const EngineOptions& options_;
   Reader reader_;
   RunInfo info_;
   Provenance from_;

@@ -117,9 +117,8 @@ void AttemptHistory::add_rows(const core::State& state, const core::Record& reco
   }
 }
 
-Result<std::unordered_map<core::UnitId, std::vector<AttemptRow>>> attempts_of(
-    const Store& store, const core::State& state, const core::Run& run) {
-  std::unordered_map<core::UnitId, std::vector<AttemptRow>> attempts;
+Result<AttemptsByUnit> attempt_rows_of(const Store& store, const core::Run& run) {
+  AttemptsByUnit attempts;
   const std::string prefix = attempt_prefix(run.id);
   Status damage;
   Status scanned =
@@ -133,6 +132,14 @@ Result<std::unordered_map<core::UnitId, std::vector<AttemptRow>>> attempts_of(
       });
   FLOW_TRY(scanned);
   FLOW_TRY(damage);
+  return attempts;
+}
+
+Result<AttemptsByUnit> attempts_of(const Store& store, const core::State& state,
+                                   const core::Run& run) {
+  auto rows = attempt_rows_of(store, run);
+  FLOW_TRY(rows);
+  AttemptsByUnit attempts = std::move(*rows);
   for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
     const core::Unit& u = run.units[unit];
     if (u.attempts == 0 || u.cached) continue;

@@ -42,9 +42,12 @@ class AttemptHistory {
 
 /// The newest attempt of a unit that had one, as the state describes it now.
 AttemptRow newest_attempt(const core::State& state, const core::Run& run, core::UnitId unit);
+using AttemptsByUnit = std::unordered_map<core::UnitId, std::vector<AttemptRow>>;
+/// The rows of the run by unit, the oldest first: a unit whose first attempt succeeded has none.
+Result<AttemptsByUnit> attempt_rows_of(const Store& store, const core::Run& run);
 /// All attempts by unit, the oldest first: the rows, and the newest ones of the state. A cached
 /// unit has none of its own.
-Result<std::unordered_map<core::UnitId, std::vector<AttemptRow>>> attempts_of(
-    const Store& store, const core::State& state, const core::Run& run);
+Result<AttemptsByUnit> attempts_of(const Store& store, const core::State& state,
+                                   const core::Run& run);
 
 }  // namespace flow

@@ -102,6 +102,13 @@ void ServiceMetrics::add(const ServiceMetrics& other) {
   predict_us_ += other.predict_us_;
 }
 
+std::vector<ServiceMetrics::DurationBucket> ServiceMetrics::durations() const {
+  std::vector<DurationBucket> buckets;
+  for (size_t i = 0; i < kBuckets; i++)
+    buckets.push_back({i + 1 < kBuckets ? kDurationLimits[i].us : 0, durations_[i]});
+  return buckets;
+}
+
 std::string ServiceMetrics::text(const std::vector<Series>& all) {
   std::string out;
   auto describe = [&](const char* name, const char* type, const char* help) {

@@ -33,6 +33,13 @@ class ServiceMetrics {
   /// Counts a stream of at least two events: the mean time between them.
   void count_events(std::chrono::steady_clock::duration between);
   void add(const ServiceMetrics& other);
+  struct DurationBucket {
+    int64_t up_to_us = 0;  // and longer than that of the bucket before; 0: the last, without limit
+    uint64_t requests = 0;
+    bool operator==(const DurationBucket&) const = default;
+  };
+  /// All requests that were counted, by their duration: the histogram of text(), not cumulative.
+  std::vector<DurationBucket> durations() const;
   /// The text format 0.0.4 of Prometheus.
   static std::string text(const std::vector<Series>& all);
 

@@ -12,7 +12,7 @@ import signal
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from page_place import ASKS, SCRIPT, SERVES, SHAPES, WAITS, PagePlace  # noqa: E402
+from page_place import ASKS, PRICES, SCRIPT, SERVES, SHAPES, WAITS, PagePlace  # noqa: E402
 from place import main  # noqa: E402
 
 POLICY = ("default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; "
@@ -294,6 +294,12 @@ class PageHttp(PagePlace):
         stable = ("name", "status", "service", "version", "url", "replicas", "requests", "percent")
         self.assertEqual([[each[field] for field in stable] for each in shown["services"]], [[each[field] for field in stable] for each in listed])
         self.assertEqual([run["run"] for run in shown["runs"]], [listed[0]["version"]])
+        for number in range(3):
+            self.request(listed[0]["url"], number)
+        (service,) = self.data("/api/services")["services"]
+        counted = self.durations(listed[0]["url"], service["version"])
+        self.assertEqual(sum(requests for _, requests in service["durations"]), 3)
+        self.assertEqual({"+Inf" if limit is None else "%g" % (limit / 1e6): requests for limit, requests in service["durations"]}, counted)
         run = self.act("/api/runs/prod/rollback")["run"]
         self.assertNotIn(run, (first, listed[0]["version"]))
         self.until("it serves", lambda: self.show(run)["status"] == "serving" and self.show(listed[0]["version"])["status"] == "succeeded")
@@ -321,6 +327,61 @@ class PageHttp(PagePlace):
                                                           "waits_for": task["waits_for"]}]})
         self.kill(self.head)
         self.assertEqual(self.data("/api/cluster"), {"address": None, "nodes": [], "readings": {}})
+
+    def test_gpus_are_measured_by_the_driver(self):
+        self.lead_with_gpus()
+        self.open_page()
+        self.log_in()
+        self.until("readings", lambda: self.data("/api/cluster")["readings"])
+        cluster = self.data("/api/cluster")
+        self.assertEqual([gpu["uuid"] for gpu in cluster["nodes"][1]["gpus"]], ["GPU-a", "GPU-b"])
+        self.assertEqual(cluster["readings"], {
+            "GPU-a": {"utilisation": 87, "memory_used": 1 << 30, "memory": 80 << 30, "temperature": 51, "power": 402.13},
+            "GPU-b": {"utilisation": None, "memory_used": 0, "memory": 80 << 30, "temperature": None, "power": None}})
+
+    def test_costs_are_those_of_the_verb(self):
+        self.flow("run", "mixed.lua", "--name", "unpriced", "--quiet")
+        self.open_page()
+        self.log_in()
+        unpriced = self.data("/api/runs/unpriced/cost")
+        self.assertIsNone(unpriced["cost"]["currency"])
+        self.assertEqual(unpriced["cost"], self.good("cost", "unpriced", "--json").lines()[0])
+        self.write("flow.toml", PRICES)
+        self.flow("run", "mixed.lua", "--name", "priced", "--budget", "50 USD", "--fresh", "--quiet")
+        for run in ("unpriced", "priced"):
+            for by in ("task", "user", "queue", "gpu"):
+                answer = self.data("/api/runs/%s/cost" % run, by=by)
+                self.assertEqual(answer["cost"], self.good("cost", run, "--by", by, "--json").lines()[0], "by the prices of the folder")
+                self.assertEqual((answer["run"]["name"], answer["rows"]), (run, len(answer["cost"]["rows"])))
+        self.assertEqual(answer["run"]["budget"], self.show("priced")["budget"])
+        self.assertEqual(self.data("/api/cost", since_s=3600, by="user")["cost"], self.good("cost", "--since", "1h", "--by", "user", "--json").lines()[0])
+        self.assertEqual(self.data("/api/cost", since_s=0)["cost"]["runs"], [])
+        status, _, body = self.ask("/api/runs/priced/cost?by=colour")
+        self.assertEqual(status, 404)
+        self.assertIn("colour", body)
+        self.write("flow.toml", "[prices]\ncpu_hour = 1\n")
+        self.assertIn("flow.toml", self.ask("/api/runs/unpriced/cost")[2])
+
+    def test_earlier_attempts_are_those_of_the_trace(self):
+        self.flow("run", "mixed.lua", "--name", "nightly", "--quiet")
+        self.flow("retry", "nightly", "load", "--quiet")
+        self.open_page()
+        self.log_in()
+        wanted = self.earlier_attempts("nightly")
+        self.assertLessEqual({("work[3]", 1), ("load", 1)}, set(wanted))
+        answer = self.data("/api/runs/nightly/attempts")
+        found = {(each["task"], each["attempt"]): each for each in answer["attempts"]}
+        self.assertEqual((set(found), answer["total"]), (set(wanted), len(wanted)))
+        for key, each in found.items():
+            args = wanted[key]["args"]
+            self.assertEqual((each["outcome"], each["cause"], each["worker"]), (args["outcome"], args.get("cause"), args["worker"]))
+            self.assertEqual((each["started"] * 1000, (each["finished"] - each["started"]) * 1000), (wanted[key]["ts"], wanted[key]["dur"]))
+        self.assertEqual([each["started"] for each in answer["attempts"]], sorted(each["started"] for each in answer["attempts"]))
+        one = self.data("/api/runs/nightly/attempts", task="work[3]")
+        self.assertEqual(one["attempts"], [each for each in answer["attempts"] if each["task"] == "work[3]"])
+        last = self.data("/api/runs/nightly/attempts", limit=1)
+        self.assertEqual((last["total"], last["attempts"]), (len(wanted), answer["attempts"][-1:]))
+        self.assertEqual(self.ask("/api/runs/nightly/attempts?task=nothing")[0], 404)
 
     def test_what_is_in_a_result(self):
         png = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

@@ -106,3 +106,29 @@ TEST_CASE("of many points evenly spaced ones are sent, and NaN as null") {
         R"({"series":[{"task":"train","tag":null,"metric":"loss","total":11,"min":0,"max":10,)"
         R"("best":0,"points":[[0,0,0],[5,null,5],[10,10,10]]}]})");
 }
+
+TEST_CASE("earlier attempts have their times, and null for what is not known") {
+  EarlierAttempts earlier;
+  earlier.total = 7;
+  EarlierAttempt& failed = earlier.list.emplace_back();
+  failed.task = "train[2]";
+  failed.row.attempt = 1;
+  failed.row.assigned = 1'000;
+  failed.row.ended = 2'500;
+  failed.row.queue_us = 1'500'000;
+  failed.row.worker = "w1";
+  failed.row.outcome = "failed";
+  failed.row.cause = "exit_code";
+  failed.row.ranks = 4;
+  EarlierAttempt& stopped = earlier.list.emplace_back();
+  stopped.task = "a\"b";
+  stopped.row.attempt = 3;
+  stopped.row.outcome = "stopped";
+  CHECK(
+      page_attempts(earlier) ==
+      R"({"total":7,"attempts":[{"task":"train[2]","attempt":1,"outcome":"failed","cause":"exit_code",)"
+      R"("worker":"w1","started":1000,"finished":2500,"queue_s":1.500,"ranks":4},{"task":"a\"b",)"
+      R"("attempt":3,"outcome":"stopped","cause":null,"worker":"","started":0,"finished":0,)"
+      R"("queue_s":null,"ranks":1}]})");
+  CHECK(page_attempts({}) == R"({"total":0,"attempts":[]})");
+}

@@ -3,10 +3,12 @@ import http.client
 import json
 import os
 import pwd
+import re
 import ssl
 import subprocess
 import sys
 import urllib.parse
+import urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "state"))
@@ -65,6 +67,16 @@ end)
 return flow.pipeline("scaled", {}, function() return scale() end)
 '''
 
+# 3,600 USD per CPU-hour: a task of one CPU costs 1 USD per second.
+PRICES = '[prices]\ncurrency = "USD"\ncpu_hour = 3600\nmemory_gb_hour = 36\n'
+
+# A task holds a GPU until the file `gate` exists.
+ON_GPU = r'''
+local flow = require "flow"
+local train = flow.shell("train", { gpus = 1, args = { "path" }, command = [[touch {path}.started; while [ ! -e {path} ]; do sleep 0.05; done]] })
+return flow.pipeline("gpus", { path = flow.param.string {} }, function(p) return train(p.path).stdout end)
+'''
+
 # Results that can be looked at.
 SHAPES = r'''
 local flow = require "flow"
@@ -114,6 +126,52 @@ class PagePlace(Place):
         """Starts `flow head`, which writes the state; returns the object that it prints."""
         self.head = self.start("head", "--listen", "127.0.0.1:0", "--jobs", "2", "--json", *words)
         return json.loads(self.head.stdout.readline())
+
+    def lead_with_gpus(self):
+        """As lead(), with a worker that has two GPUs, of which the second one measures only its memory, and with a task that holds the
+        first one. Returns where the worker has its metrics."""
+        library = os.environ.get("FLOW_TEST_NVML")
+        if not library:
+            self.skipTest("FLOW_TEST_NVML names no replacement for the driver's library")
+        self.env.update(FLOW_NVML_LIB=library, FLOW_FAKE_NVML=self.path("machine"))
+        self.env.pop("CUDA_VISIBLE_DEVICES", None)
+        self.write("machine", "gpu GPU-a 81920 A\nload 87 1024 51 402130\ngpu GPU-b 81920 B\n")
+        self.write("gpus.lua", ON_GPU)
+        said = self.lead()
+        worker = self.start("worker", "--join", said["address"], "--secret-file", said["secret_file"], "--name", "a", "--dir", self.path("worker"),
+                            "--jobs", "1", "--metrics", "127.0.0.1:0")
+        metrics = next(found[1] for found in (re.search(r"metrics are at (\S+)", line) for line in worker.stdout) if found)
+        self.start("run", "gpus.lua", "--param", "path=" + self.path("gate"), "--name", "held")
+        self.until("the task runs", lambda: os.path.exists(self.path("gate.started")))
+        return metrics
+
+    def request(self, url, number):
+        """A request to the service of SERVES."""
+        body = json.dumps({"inputs": [{"name": "x", "shape": [1, 1], "datatype": "FP32", "data": [number]}]}).encode()
+        with urllib.request.urlopen(url + "/v2/models/scale/infer", body, timeout=60) as answer:
+            return json.load(answer)["outputs"][0]["data"][0]
+
+    def samples(self, url):
+        """What /metrics has: numbers by name with labels."""
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            lines = answer.read().decode().splitlines()
+        return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in lines if line and not line.startswith("#")}
+
+    def durations(self, url, version):
+        """The histogram of the version at /metrics of the service: {limit in seconds: requests}, not cumulative."""
+        buckets, before = {}, 0
+        for name, number in self.samples(url + "/metrics").items():
+            found = re.match(r'flow_service_request_duration_seconds_bucket\{model="scale",version="(.*)",le="(.*)"\}', name)
+            if found and found[1] == version:
+                buckets[found[2]], before = number - before, number
+        return buckets
+
+    def earlier_attempts(self, run):
+        """The attempts before the newest one of each task, as `flow trace` has them: (task, attempt) to its slice."""
+        self.good("trace", run, "-o", "trace.json", "--force")
+        newest = {name: task["attempts"] for name, task in self.tasks(run).items()}
+        slices = [event for event in json.loads(self.read("trace.json"))["traceEvents"] if event["ph"] == "X" and event["cat"] == "attempt"]
+        return {(each["args"]["task"], each["args"]["attempt"]): each for each in slices if each["args"]["attempt"] < newest[each["args"]["task"]]}
 
     def user(self):
         return pwd.getpwuid(os.getuid()).pw_name

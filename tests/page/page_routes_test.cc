@@ -37,6 +37,9 @@ TEST_CASE("a path names an endpoint and a run or a file") {
   CHECK(described("/api/cluster") == described(PageEndpoint::cluster));
   CHECK(described("/api/services") == described(PageEndpoint::services));
   CHECK(described("/api/waiting") == described(PageEndpoint::waiting));
+  CHECK(described("/api/runs/r/attempts") == described(PageEndpoint::attempts, "r"));
+  CHECK(described("/api/runs/r/cost") == described(PageEndpoint::cost, "r"));
+  CHECK(described("/api/cost") == described(PageEndpoint::costs));
   CHECK(described("/sign-in") == described(PageEndpoint::sign_in));
 }
 

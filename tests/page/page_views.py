@@ -4,121 +4,21 @@ chromium-driver and python3-selenium.
 
 usage: page_views.py --flow BIN [TEST...]
 
-axe checks each view too: its script is that of the wheel axe-playwright-python, which is installed next to the build, or the file that
-AXE_SCRIPT names.
+axe checks each view too: see page_browser.py.
 """
+import datetime
 import os
 import re
-import subprocess
 import sys
 
-SYSTEM_PYTHON = "/usr/bin/python3"  # whose packages are Debian's
-try:
-    from selenium import webdriver
-    from selenium.common.exceptions import StaleElementReferenceException
-    from selenium.webdriver.common.by import By
-    from selenium.webdriver.common.keys import Keys
-except ImportError:
-    if os.path.exists(SYSTEM_PYTHON) and os.path.realpath(sys.executable) != os.path.realpath(SYSTEM_PYTHON):
-        os.execv(SYSTEM_PYTHON, [SYSTEM_PYTHON, *sys.argv])
-    print("skipped: python3-selenium is not installed")
-    sys.exit(77)
-
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from page_browser import Browsing, By, Keys, axe_script, counts_in, set_counts, webdriver  # noqa: E402, F401, first: it may start again with Debian's Python
 import browser  # noqa: E402
-from page_place import ASKS, BIG, BYTES, NAMES, SCRIPT, SERVES, SHAPES, WAITS, PagePlace  # noqa: E402
-from place import OPTIONS, main  # noqa: E402
-
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "interop"))
-from packages import python_with_packages  # noqa: E402
-
-STATES = ("succeeded", "failed", "running", "waiting", "ready", "pending", "skipped", "cancelled", "cached", "ignored")
+from page_place import ASKS, BYTES, NAMES, SERVES, SHAPES  # noqa: E402
+from place import main  # noqa: E402
 
 
-def axe_script():
-    """(text, reason): the script of axe, or None and why there is none."""
-    path = os.environ.get("AXE_SCRIPT")
-    if not path:
-        find = "import importlib.util as u; print(u.find_spec('axe_playwright_python').submodule_search_locations[0])"
-        build = os.path.dirname(os.path.dirname(OPTIONS.flow))
-        python, why = python_with_packages(build, "page-python", ["--no-deps", "axe-playwright-python"], find)
-        if python is None:
-            return None, why
-        path = os.path.join(subprocess.run([python, "-c", find], check=True, capture_output=True, text=True).stdout.strip(), "axe.min.js")
-    with open(path) as file:
-        return file.read(), ""
-
-
-def counts_in(text):
-    """{"succeeded": 1990} of "1,990 succeeded · 10 failed"."""
-    return {state: int(number.replace(",", "")) for number, state in re.findall(r"([\d,]+) (\w+)", text) if state in STATES}
-
-
-def set_counts(run):
-    return {state: number for state, number in run["counts"].items() if number > 0}
-
-
-class Views(PagePlace):
-    def setUp(self):
-        super().setUp()
-        self.write("mixed.lua", SCRIPT)
-        self.write("big.lua", BIG)
-        self.write("waits.lua", WAITS)
-
-    def browse(self, width=1200, dark=False):
-        self.driver = browser.open_tab(self, width, dark)
-        self.open_page()
-        self.driver.get(self.link)
-        self.wait("connected", lambda: self.text("#link").startswith("live"))
-
-    def visit(self, path):
-        self.driver.execute_script("location.hash = arguments[0]", path)
-
-    def all(self, selector):
-        return self.driver.find_elements(By.CSS_SELECTOR, selector)
-
-    def click(self, selector):
-        """A live view may replace the element before the click reaches it."""
-        def clicked():
-            try:
-                self.driver.find_element(By.CSS_SELECTOR, selector).click()
-            except StaleElementReferenceException:
-                return False
-            return True
-        self.wait(selector + " is clicked", clicked)
-
-    def texts(self, selector):
-        """In one step: live views replace their elements."""
-        return self.driver.execute_script("return [...document.querySelectorAll(arguments[0])].map((each) => each.textContent)", selector)
-
-    def text(self, selector):
-        return (self.texts(selector) or [""])[0]
-
-    def wait(self, what, holds):
-        self.until(what, holds)
-
-    def is_quiet(self):
-        """The browser has reported no error: no exception, no violation of the policy, no failed request."""
-        self.assertEqual([line["message"] for line in self.driver.get_log("browser")], [])
-
-    def focused(self):
-        return self.driver.execute_script("const e = document.activeElement; return e.id || e.getAttribute('href') || e.textContent")
-
-    def press(self, *keys):
-        """To what has the focus: a live view may replace that element."""
-        for key in keys:
-            webdriver.ActionChains(self.driver).send_keys(key).perform()
-
-    def tab_to(self, wanted, most=40):
-        """Only with the keyboard."""
-        seen = []
-        for _ in range(most):
-            self.press(Keys.TAB)
-            seen.append(self.focused())
-            if seen[-1] == wanted:
-                return
-        self.fail("Tab does not reach %s: %s" % (wanted, seen))
-
+class Views(Browsing):
     # ---- the views
 
     def test_runs_and_their_filter(self):
@@ -166,10 +66,10 @@ class Views(PagePlace):
         edges = len(self.all(".graph .edge"))
         self.assertEqual(edges, 2, "load to work, work to sum")
         ran = sorted(task["name"] for task in run["tasks"] if task["attempts"] > 0)
-        self.assertEqual(sorted(self.driver.execute_script("return [...document.querySelectorAll('.spans .span')].map((bar) => bar.dataset.task)")), ran)
-        self.assertEqual(len(self.all(".spans .cross")), run["counts"]["failed"])
+        self.assertEqual(sorted(self.driver.execute_script("return [...document.querySelectorAll('.spans .span:not(.earlier)')].map((bar) => bar.dataset.task)")), ran)
+        self.assertEqual(len(self.all(".spans .span:not(.earlier) .cross")), run["counts"]["failed"])
         self.assertEqual(self.text("#user"), run["tasks"][0]["user"])
-        self.assertEqual(len(self.all(".spans .retry")), sum(task["attempts"] > 1 for task in run["tasks"]))
+        self.wait("the retry", lambda: len(self.all(".spans .retry")) == sum(task["attempts"] > 1 for task in run["tasks"]))
         rows = {cells[0]: cells for cells in self.driver.execute_script(
             "return [...document.querySelectorAll('.virtual tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent))")}
         for task in run["tasks"]:
@@ -181,12 +81,53 @@ class Views(PagePlace):
         self.wait("the search", lambda: self.texts(".virtual tbody a") == ["work[3]"])
         self.is_quiet()
 
+    def bars(self, selector):
+        return self.driver.execute_script("""
+            return [...document.querySelectorAll(arguments[0])].map((bar) => [bar.dataset.task, Number(bar.dataset.attempt), bar.querySelector("title").textContent])""", selector)
+
+    def test_attempts_before_the_newest_one_are_in_the_timeline(self):
+        self.flow("run", "mixed.lua", "--name", "nightly", "--quiet")
+        self.flow("retry", "nightly", "load", "--quiet")
+        self.flow("retry", "nightly", "--quiet")  # two more attempts of part 3
+        run, wanted = self.show("nightly")["run"], self.earlier_attempts("nightly")
+        self.assertGreaterEqual(len(wanted), 4)
+        self.browse()
+        self.visit("#/runs/" + run)
+        self.wait("the bars", lambda: {(task, number) for task, number, _ in self.bars(".spans .earlier")} == set(wanted))
+        for task, number, text in self.bars(".spans .earlier"):
+            args = wanted[task, number]["args"]
+            cause = " (%s)" % args["cause"] if "cause" in args else ""
+            self.assertTrue(text.startswith("%s: %s%s, attempt %d, " % (task, args["outcome"], cause, number)), text)
+        failed = sum(each["args"]["outcome"] == "failed" for each in wanted.values())
+        self.assertEqual(len(self.all(".spans .earlier .cross")), failed)
+        self.assertEqual(len(self.all(".spans .earlier .retry")), sum(number > 1 for _, number in wanted))
+        self.assertEqual(self.all(".spans .earlier.critical"), [])
+        self.visit("#/runs/%s/task/work%%5B3%%5D" % run)
+        own = {number: each for (task, number), each in wanted.items() if task == "work[3]"}
+        newest = self.tasks("nightly")["work[3]"]
+        self.wait("the task's bars", lambda: self.text("h1") == "work[3]" and len(self.bars(".spans .span")) == newest["attempts"])
+        self.assertEqual({number for _, number, _ in self.bars(".spans .earlier")}, set(own))
+        rows = self.driver.execute_script("return [...document.querySelectorAll('#attempts tr')].map((row) => [...row.cells].map((cell) => cell.textContent))")
+        self.assertEqual([int(cells[0]) for cells in rows], list(range(1, newest["attempts"] + 1)))
+        times = [each.get_attribute("datetime") for each in self.all("#attempts time")]
+        for cells, time in zip(rows[:-1], times):
+            each = own[int(cells[0])]
+            self.assertEqual(cells[1:4], [each["args"]["outcome"], each["args"].get("cause", "–"), each["args"]["worker"]])
+            self.assertEqual(cells[5], "%d ms" % (each["dur"] // 1000) if each["dur"] < 1e6 else "%.1f s" % (each["dur"] / 1e6))
+            self.assertEqual(datetime.datetime.fromisoformat(time.replace("Z", "+00:00")).timestamp() * 1e6, each["ts"])
+        self.assertEqual((rows[-1][1], times[-1]), (newest["status"], newest["started"]))
+        # A bar chooses the lines of its attempt.
+        self.driver.execute_script("document.querySelector('.spans [data-attempt=\"2\"] rect').dispatchEvent(new MouseEvent('click', { bubbles: true }))")
+        lines = [line["text"] for line in self.flow("logs", "nightly", "work[3]@2", "--json").lines()]
+        self.wait("its log", lambda: self.texts("#log-lines .text") == lines and self.driver.execute_script("return document.getElementById('log-attempt').value") == "2")
+        self.is_quiet()
+
     def test_the_timeline_is_zoomed_and_marks_the_critical_path(self):
         self.flow("run", "mixed.lua", "--quiet")
         run = self.show()
         self.browse()
         self.visit("#/runs/" + run["run"])
-        self.wait("the bars", lambda: len(self.all(".spans .span")) > 0)
+        self.wait("the bars", lambda: len(self.all(".spans .earlier")) == 1)
         # The last task to end, and before each task the one among its needs that ended last.
         tasks = [task for task in run["tasks"] if task["finished"] and task["attempts"] > 0]
         last = max(tasks, key=lambda task: task["finished"])
@@ -324,6 +265,53 @@ class Views(PagePlace):
         self.click("#stop-confirm")
         self.wait("it has ended", lambda: self.text("#facts .state") == "succeeded")
         self.assertEqual(self.show(run)["status"], "succeeded")
+        self.is_quiet()
+
+    def test_durations_of_requests(self):
+        self.write("v2.lua", SERVES.replace("FACTOR", "2"))
+        self.lead()
+        self.good("run", "v2.lua", "--name", "prod", "--detach")
+        (service,) = self.good("services", "--json").lines()
+        self.browse()
+        self.visit("#/services")
+        self.wait("the service", lambda: self.text(".histogram-note") == "No request has been answered yet.")
+        for number in range(30):
+            self.assertEqual(self.request(service["url"], number), 2 * number)
+        self.wait("the histogram", lambda: self.text(".histogram .all") == "30 answered requests")
+        counted = self.durations(service["url"], service["version"])
+
+        def columns():
+            columns = self.driver.execute_script("return [...document.querySelectorAll('.column')].map((each) => [each.dataset.limit, each.dataset.requests, each.innerText.trim()])")
+            return {"%g" % (int(limit) / 1e6) if limit else "+Inf": (int(requests), text) for limit, requests, text in columns}
+        shown = columns()
+        self.assertEqual({limit: requests for limit, (requests, _) in shown.items() if requests}, {limit: requests for limit, requests in counted.items() if requests})
+        self.assertEqual(sum(requests for requests, _ in shown.values()), 30)
+        for requests, text in shown.values():
+            self.assertEqual(text.split("\n")[0] == str(requests), requests > 0, text)
+        # The same for who does not see the picture.
+        label = self.all(".columns")[0].get_attribute("aria-label")
+        self.assertEqual(sum(int(number) for number in re.findall(r"(\d+) (?:up to|longer)", label)), 30)
+        (service,) = self.good("services", "--json").lines()
+        self.assertEqual(self.text(".requests"), str(service["requests"]))
+        for name in ("p50", "p99"):
+            self.assertTrue(self.text(".number." + name).endswith(" ms"))
+        self.good("stop", "prod")
+        self.is_quiet()
+
+    def test_gpus_are_measured(self):
+        metrics = self.lead_with_gpus()
+        self.browse()
+        self.visit("#/workers")
+        self.wait("the readings", lambda: self.text("[data-gpu='GPU-a'] .utilisation") == "87%")
+        self.until("the worker measures too", lambda: 'flow_gpu_power_watts{gpu="0",uuid="GPU-a"}' in self.samples(metrics))
+        measured = {name: number for name, number in self.samples(metrics).items() if 'uuid="GPU-a"' in name}
+        labels = '{gpu="0",uuid="GPU-a"}'
+        self.assertEqual(self.text("[data-gpu='GPU-a'] .utilisation"), "%g%%" % (100 * measured["flow_gpu_utilization_ratio" + labels]))
+        self.assertEqual(self.text("[data-gpu='GPU-a'] .temperature"), "%g °C" % measured["flow_gpu_temperature_celsius" + labels])
+        self.assertEqual(self.text("[data-gpu='GPU-a'] .power"), "%.0f W" % measured["flow_gpu_power_watts" + labels])
+        self.assertEqual(self.text("[data-gpu='GPU-a'] .memory_used"), "%g GiB" % (measured["flow_gpu_memory_used_bytes" + labels] / 2**30))
+        self.assertEqual([self.text("[data-gpu='GPU-b'] ." + each) for each in ("utilisation", "memory_used", "temperature", "power")], ["–", "0 B", "–", "–"])
+        self.assertEqual(self.texts("[data-gpu='GPU-a'] .holds a"), ["train"])
         self.is_quiet()
 
     def test_a_run_and_a_task_are_retried(self):
@@ -645,7 +633,7 @@ return flow.pipeline("talks", { path = flow.param.string {} }, function(p) retur
         self.flow("run", "mixed.lua", "--quiet")
         run = self.show()["run"]
         self.browse()
-        for path in ("#/", "#/runs/" + run, "#/runs/%s/task/tool" % run, "#/metrics?run=" + run, "#/waiting", "#/workers", "#/services"):
+        for path in ("#/", "#/runs/" + run, "#/runs/%s/task/tool" % run, "#/metrics?run=" + run, "#/waiting", "#/workers", "#/services", "#/cost"):
             self.visit(path)
             self.wait("the view", self.is_drawn)
             nameless = self.driver.execute_script("""
@@ -668,6 +656,7 @@ return flow.pipeline("talks", { path = flow.param.string {} }, function(p) retur
         self.lead()
         self.write("v2.lua", SERVES.replace("FACTOR", "2"))
         self.good("run", "v2.lua", "--name", "prod", "--detach")
+        self.request(self.good("services", "--json").lines()[0]["url"], 1)
         self.start("run", "waits.lua", "--param", "path=" + self.path("gate"), "--name", "held")
         self.until_holds("first")
         self.write("asks.lua", ASKS)
@@ -681,9 +670,12 @@ return flow.pipeline("talks", { path = flow.param.string {} }, function(p) retur
         for scheme in ("light", "dark"):
             self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
             for path in ("#/", "#/runs/" + mixed, "#/runs/" + big, "#/runs/%s/task/work%%5B3%%5D" % mixed, "#/runs/nothing", "#/waiting", "#/workers", "#/services",
-                         "#/metrics?run=" + mixed):
+                         "#/metrics?run=" + mixed, "#/cost?run=%s&run=%s" % (mixed, big)):
                 self.visit(path)
                 self.wait("the view", self.is_drawn)
+                if path.endswith(mixed):
+                    self.driver.execute_script("document.querySelectorAll('#cost-panel').forEach((each) => (each.open = true))")
+                    self.wait("the cost", lambda: not self.all("#cost-panel") or len(self.all("#cost .costs")) == 1)
                 self.driver.execute_script(axe)
                 found = self.driver.execute_async_script("const end = arguments[0]; axe.run().then((r) => end(r.violations.map((v) => [v.id, v.nodes[0].html])))")
                 self.assertEqual(found, [], (scheme, path))
@@ -693,7 +685,7 @@ return flow.pipeline("talks", { path = flow.param.string {} }, function(p) retur
         run = self.show()["run"]
         self.browse(width=390, dark=True)
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": 360, "height": 740, "deviceScaleFactor": 2, "mobile": True})
-        for path in ("#/", "#/runs/" + run, "#/runs/%s/task/work%%5B3%%5D" % run, "#/metrics?run=" + run, "#/waiting", "#/workers", "#/services"):
+        for path in ("#/", "#/runs/" + run, "#/runs/%s/task/work%%5B3%%5D" % run, "#/metrics?run=" + run, "#/waiting", "#/workers", "#/services", "#/cost?run=" + run):
             self.visit(path)
             self.wait("the view", self.is_drawn)
             self.assertLessEqual(self.driver.execute_script("return document.documentElement.scrollWidth - innerWidth"), 0, path)

@@ -11,7 +11,7 @@ import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from page_place import ASKS, SERVES, WAITS  # noqa: E402
+from page_place import ASKS, PRICES, SERVES, WAITS  # noqa: E402
 from page_views import Views  # noqa: E402, before selenium: it may start again with Debian's Python
 import browser  # noqa: E402
 from place import OPTIONS, main  # noqa: E402
@@ -19,7 +19,7 @@ from place import OPTIONS, main  # noqa: E402
 SCREENS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "screens")
 WIDTH, HEIGHT = 1280, 800
 DIFFERS_MAX = 0.06  # of the cells of a picture
-VIEWS = ("runs", "run", "task", "waiting", "workers", "services", "metrics")
+VIEWS = ("runs", "run", "task", "waiting", "workers", "services", "metrics", "cost")
 
 DEMO = r'''
 local flow = require "flow"
@@ -35,7 +35,7 @@ return flow.pipeline("demo", {}, function(p) return rank(flow.map(train, fetch()
 
 # What differs from run to run: times, ids, paths and the picture of the times. Returns [left, top, right, bottom] of each.
 MASKED = """
-const mask = "time, .id, .path, .fact .number, td.number, .spans, .log-view, .why, #critical, #asked, .holds, .link-state, .crumbs, .overlay, .legend, .virtual td";
+const mask = "time, .id, .path, .fact .number, td.number, .spans, .log-view, .why, #critical, #asked, .holds, .link-state, .crumbs, .overlay, .legend, .virtual td, .histogram, .latency, .costs td, .costs .cost-bar, .losses td, .facts .number";
 return [...document.querySelectorAll(mask)].map((each) => each.getBoundingClientRect()).map((box) => [box.left, box.top, box.right, box.bottom]);
 """
 
@@ -74,15 +74,19 @@ class Screens(Views):
         self.write("serves.lua", SERVES.replace("FACTOR", "2"))
         self.write("waits.lua", WAITS)
         self.write("asks.lua", ASKS)
+        self.write("flow.toml", PRICES)
         self.lead()
-        self.good("run", "demo.lua", "--name", "nightly", "--quiet")
+        self.good("run", "demo.lua", "--name", "nightly", "--budget", "50 USD", "--quiet")
         self.good("run", "serves.lua", "--name", "prod", "--detach")
+        url = self.good("services", "--json").lines()[0]["url"]
+        for number in range(200):
+            self.request(url, number)
         self.start("run", "waits.lua", "--param", "path=" + self.path("gate"), "--name", "held")
         self.until_holds("first")
         self.start("run", "asks.lua", "--name", "approval")
         self.until_waits("ask", "approval")
         run = self.show("nightly")["run"]
-        addresses = dict(zip(VIEWS, ("#/", "#/runs/" + run, "#/runs/%s/task/rank" % run, "#/waiting", "#/workers", "#/services", "#/metrics?run=" + run)))
+        addresses = dict(zip(VIEWS, ("#/", "#/runs/" + run, "#/runs/%s/task/rank" % run, "#/waiting", "#/workers", "#/services", "#/metrics?run=" + run, "#/cost?run=" + run)))
         self.browse(width=WIDTH)
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": WIDTH, "height": HEIGHT, "deviceScaleFactor": 1, "mobile": False})
         pictures = {}
@@ -94,6 +98,10 @@ class Screens(Views):
                 self.wait("the view", lambda: self.is_drawn() and self.text("#link").startswith("live"))
                 if view == "task":
                     self.wait("its result", lambda: len(self.all("#result-table tbody tr")) == 4)
+                if view == "services":
+                    self.wait("its histogram", lambda: len(self.all(".histogram")) == 1)
+                if view == "cost":
+                    self.wait("its table", lambda: len(self.all(".costs tbody tr")) == 4)
                 if view == "metrics":
                     self.wait("its lines", lambda: len(self.all("#overlay .line")) == 4)
                 self.driver.execute_async_script("const end = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(() => end()))")

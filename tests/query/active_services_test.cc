@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "engine/query/measured_services.hpp"
 #include "engine/runs/front_folder.hpp"
 
 using namespace flow;
@@ -165,4 +166,22 @@ TEST_CASE("a service of a run that could not be resumed is listed with the reaso
   services = active_services(state, {record_with("prod", "serving")}, "/s", no_front, why);
   REQUIRE(services.size() == 1);
   CHECK(services[0].not_resumed.empty());
+}
+
+TEST_CASE("the durations of requests are those that the front has of the version") {
+  front::Status status = front_of("r1");
+  for (auto [up_to_us, requests] : {std::pair{500, 3}, {1'000, 0}, {0, 2}}) {
+    front::DurationBucket& bucket = *status.mutable_versions(0)->add_durations();
+    bucket.set_up_to_us(up_to_us);
+    bucket.set_requests(static_cast<uint64_t>(requests));
+  }
+  ServiceInfo service;
+  service.version = "r1";
+  MeasuredService measured = measured_service(service, &status);
+  REQUIRE(measured.durations.size() == 3);
+  CHECK((measured.durations[0].up_to_us == 500 && measured.durations[0].requests == 3));
+  CHECK((measured.durations[2].up_to_us == 0 && measured.durations[2].requests == 2));
+  service.version = "r2";
+  CHECK(measured_service(service, &status).durations.empty());
+  CHECK(measured_service(service, nullptr).durations.empty());
 }

@@ -100,7 +100,11 @@ class Reports(PagePlace):
         self.assertIn("part 3 is broken", self.text("#failures li"))
         self.assertEqual(len(self.all(".graph .edge")), 2)
         ran = sorted(task["name"] for task in run["tasks"] if task["attempts"] > 0)
-        self.assertEqual(sorted(self.driver.execute_script("return [...document.querySelectorAll('.spans .span')].map((bar) => bar.dataset.task)")), ran)
+        self.assertEqual(sorted(self.driver.execute_script("return [...document.querySelectorAll('.spans .span:not(.earlier)')].map((bar) => bar.dataset.task)")), ran)
+        earlier = self.earlier_attempts("nightly")
+        self.assertEqual(self.driver.execute_script("return [...document.querySelectorAll('.spans .earlier')].map((bar) => [bar.dataset.task, Number(bar.dataset.attempt)])"),
+                         [list(each) for each in earlier])
+        self.assertEqual(len(earlier), 1)
         self.assertEqual(len(self.all(".plot")), 4)
         self.wait("the usage", lambda: len(self.rows("#usage tbody tr")) == len(run["tasks"]))
         for task, cells in zip(run["tasks"], self.rows("#usage tbody tr")):
@@ -112,7 +116,12 @@ class Reports(PagePlace):
         self.assertEqual(self.all(".actions code"), [])
         code = hashlib.sha256(SCRIPT.encode()).hexdigest()
         self.assertEqual([row[:2] for row in self.rows("#code tbody tr")], [["mixed.lua", code]])
-        self.click("summary")
+        cost = self.good("cost", "nightly", "--json").lines()[0]
+        self.assertEqual(data["runs"][0]["cost"]["cost"], cost)
+        self.click("#cost-panel summary")
+        self.wait("the cost", lambda: len(self.rows("#cost .costs tbody tr")) == len(cost["rows"]) + 1)
+        self.assertIn("No prices are configured", self.text("#cost .no-prices"))
+        self.click("#log-panel summary")
         lines = self.flow("logs", "nightly", "--json").lines()
         self.wait("the log", lambda: self.texts("#log-lines .text") == [line["text"] for line in lines])
         self.is_quiet()
@@ -136,6 +145,9 @@ class Reports(PagePlace):
         self.wait("the search", lambda: self.texts("#log-lines .text") == ["step 4 of part 3"])
         self.assertIn("1 of 5 lines", self.text("#log-note"))
         self.assertIn("last 0.6 · best 0.6 · min 0.6 · max 3", self.text(".plot p"))
+        (first,) = [each for (name, _), each in self.earlier_attempts("last").items() if name == "work[3]"]
+        cells = self.rows("#attempts tr[data-attempt='1']")[0]
+        self.assertEqual(cells[:4], ["1", "failed", first["args"]["cause"], first["args"]["worker"]])
         self.open_view("#/runs/%s/task/none" % self.show()["run"])
         self.assertEqual(self.text("h1"), "Not found")
         self.is_quiet()

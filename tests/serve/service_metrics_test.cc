@@ -115,3 +115,18 @@ TEST_CASE("statistics count successes, failures and calls of predict") {
         R"("compute_infer":{"count":1,"ns":40000},"compute_output":{"count":0,"ns":0},)"
         R"("cache_hit":{"count":0,"ns":0},"cache_miss":{"count":0,"ns":0}},"batch_stats":[]}]})");
 }
+
+TEST_CASE("durations are the histogram of the metrics, each request in one bucket") {
+  using Bucket = ServiceMetrics::DurationBucket;
+  ServiceMetrics metrics;
+  metrics.count_request(200, microseconds(500));
+  metrics.count_request(500, microseconds(501));
+  metrics.count_request(200, microseconds(1'000));
+  metrics.count_request(504, seconds(61));
+  auto buckets = metrics.durations();
+  REQUIRE(buckets.size() == 17);
+  CHECK(buckets[0] == Bucket{500, 1});
+  CHECK(buckets[1] == Bucket{1'000, 2});
+  CHECK(buckets[15] == Bucket{60'000'000, 0});
+  CHECK(buckets[16] == Bucket{0, 1});
+}

@@ -1,7 +1,8 @@
 // Chooses the view of the address, and keeps it up to date.
 //   #/?q=TEXT&status=STATUS   #/runs/RUN   #/runs/RUN/task/TASK   #/waiting   #/workers
-//   #/services   #/metrics?run=RUN&run=RUN
+//   #/services   #/metrics?run=RUN&run=RUN   #/cost?run=RUN&by=WHAT   #/cost?since=TIME
 import { RequestError, follow, getSession } from "./api.js";
+import { costView } from "./costs.js";
 import { beginView, h, show } from "./dom.js";
 import { runView } from "./run.js";
 import { runsView } from "./runs.js";
@@ -13,7 +14,7 @@ import { workersView } from "./workers.js";
 
 const main = document.getElementById("main");
 const link = document.getElementById("link");
-const VIEWS = { waiting: waitingView, workers: workersView, services: servicesView, metrics: metricsView };
+const VIEWS = { waiting: waitingView, workers: workersView, services: servicesView, metrics: metricsView, cost: costView };
 let session = { writer: false };
 let view = null;
 let stop = () => {};

@@ -125,6 +125,12 @@ export function logPanel(run, task, attempts, isLive) {
     /** After a change of the run or the task: the last lines come with its end. */
     refresh: () => (follow.checked ? cycle() : undefined),
     setAttempts,
+    /** Shows the lines of this attempt. */
+    choose(number) {
+      attempt.value = String(number);
+      element.scrollIntoView({ block: "start" });
+      return cycle();
+    },
     end() {
       isGone = true;
       clearTimeout(timer);

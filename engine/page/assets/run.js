@@ -4,6 +4,7 @@ import { get, runPath } from "./api.js";
 import { announce, changes, h, show, shownView, throttled } from "./dom.js";
 import { TASK_STATES, asText, count, countsBar, countsText, duration, elapsedElement, isActive, plural, stateElement, taskLabel, taskLink, timeElement } from "./format.js";
 import { taskGraph } from "./graph.js";
+import { costPanel } from "./cost.js";
 import { logPanel } from "./logs.js";
 import { plots } from "./plot.js";
 import { taskStore } from "./tasks.js";
@@ -11,7 +12,7 @@ import { timeline } from "./timeline.js";
 import { virtualTable } from "./virtual.js";
 
 const JSON_MAX = 20000;
-const METRICS_PAUSES = 10;
+const READ_PAUSES = 10;  // between readings, in durations of one
 const GROUPS_MAX = 300;  // an imported workflow may have a name for each of its tasks
 
 /** The counts by the name of a task, in the order of the plan. */
@@ -63,6 +64,7 @@ export function runView(main, route, session) {
   const id = route.run;
   let run = null;
   let nodes = [];
+  let earlier = [];  // attempts before the newest one of each task
   let readMs = 0;
   const isShown = shownView();
 
@@ -86,11 +88,13 @@ export function runView(main, route, session) {
   const listed = h("p", { class: "quiet", id: "task-summary", role: "status" });
   const list = virtualTable("Tasks", TASK_COLUMNS, (task) => taskCells(run, task));
   const time = timeline((name) => (location.hash = taskLink(id, name)));
+  const earlierNote = h("p", { class: "quiet", id: "earlier-note", hidden: true });
   const metrics = plots(id, "");
   const result = h("div", { id: "result" });
   const params = h("div", { id: "params" });
+  const cost = costPanel(id);
   const log = logPanel(id, "", 0, () => run !== null && isActive(run.status));
-  const logHolder = h("details", { class: "panel" }, h("summary", {}, "Log of the whole run"), log.element);
+  const logHolder = h("details", { class: "panel", id: "log-panel" }, h("summary", {}, "Log of the whole run"), log.element);
 
   show(main,
     h("nav", { class: "crumbs", "aria-label": "Path" }, h("a", { href: "#/" }, "Runs")),
@@ -100,13 +104,13 @@ export function runView(main, route, session) {
       h("div", { class: "scroll", role: "region", "aria-label": "Counts by task", tabindex: "0" }, h("table", { class: "groups" },
         h("caption", { class: "unseen" }, "Counts by task"),
         h("thead", {}, h("tr", {}, GROUP_COLUMNS.map((name, i) => h("th", { scope: "col", class: i > 1 ? "number wide" : "" }, name)))), groupBody)), groupNote),
-    h("section", { "aria-labelledby": "time-title" }, h("h2", { id: "time-title" }, "Timeline"), time.element),
+    h("section", { "aria-labelledby": "time-title" }, h("h2", { id: "time-title" }, "Timeline"), time.element, earlierNote),
     h("section", { "aria-labelledby": "tasks-title" }, h("h2", { id: "tasks-title" }, "Tasks"),
       h("div", { class: "tools" }, h("label", { for: "task-search" }, "Search"), search, h("label", { for: "task-state" }, "State"), state, h("label", { for: "task-group" }, "Task"), group),
       listed, list.element),
     metrics.element,
     h("section", { "aria-labelledby": "result-title" }, h("h2", { id: "result-title" }, "Result"), result),
-    params, logHolder);
+    params, cost.element, logHolder);
   logHolder.addEventListener("toggle", () => logHolder.open && log.load());
 
   /** Selects the name, also one beyond the first ones. */
@@ -200,21 +204,38 @@ export function runView(main, route, session) {
     const focused = document.activeElement && groupBody.contains(document.activeElement) ? document.activeElement.textContent : null;
     show(groupBody, names.map((name) => [name, groups.get(name)]).map((each) => groupRow(each, choose)));
     if (focused !== null) [...groupBody.querySelectorAll("button")].find((each) => each.textContent === focused)?.focus({ preventScroll: true });
-    time.draw(run.tasks, nodes, isActive(run.status));
+    time.draw(run.tasks, nodes, isActive(run.status), earlier);
     filter();
     show(result, run.result === null ? h("p", { class: "quiet" }, isActive(run.status) ? "The run has no result yet." : "The run has no result.") : jsonBlock(run.result));
     show(params, Object.keys(run.params).length === 0 ? null : h("section", { "aria-labelledby": "params-title" }, h("h2", { id: "params-title" }, "Parameters"), jsonBlock(run.params)));
   }
 
-  // Reading the metrics of a large run costs the server as much as reading its tasks.
-  let metricsAt = 0;
-  async function loadMetrics(isNeeded) {
-    const begin = performance.now();
-    if (!isNeeded && begin < metricsAt) return;
-    await metrics.load();
-    const end = performance.now();
-    metricsAt = end + METRICS_PAUSES * (end - begin);
+  /** Reading metrics, attempts or costs of a large run takes the server as long as reading its tasks. */
+  function rarely(read) {
+    let at = 0;
+    return async (isNeeded) => {
+      const begin = performance.now();
+      if (!isNeeded && begin < at) return;
+      await read();
+      const end = performance.now();
+      at = end + READ_PAUSES * (end - begin);
+    };
   }
+  const loadMetrics = rarely(metrics.load);
+  const loadCost = rarely(cost.load);
+
+  let earlierOf = 0;  // attempts of the run when the earlier ones were read
+  const loadEarlier = rarely(async () => {
+    const attempts = run.tasks.reduce((sum, task) => sum + Math.max(0, task.attempts - (task.cached ? 0 : 1)), 0);
+    if (attempts === earlierOf) return;
+    const answer = await get(runPath(id, "attempts"));
+    if (!isShown()) return;
+    earlierOf = attempts;
+    earlier = answer.attempts;
+    earlierNote.hidden = answer.total <= earlier.length;
+    earlierNote.textContent = `The newest ${count(earlier.length)} of ${count(answer.total)} earlier attempts are shown.`;
+    time.draw(run.tasks, nodes, isActive(run.status), earlier);
+  });
 
   async function load() {
     const before = performance.now();
@@ -229,7 +250,8 @@ export function runView(main, route, session) {
       draw();
     }
     readMs = performance.now() - before;
-    await Promise.all([loadMetrics(was !== run.status), logHolder.open ? log.refresh() : undefined]);
+    const isNeeded = was !== run.status;
+    await Promise.all([loadMetrics(isNeeded), loadEarlier(isNeeded), loadCost(isNeeded), logHolder.open ? log.refresh() : undefined]);
     if (was !== null && was !== run.status) announce(`The run is ${run.status}.`);
   }
   // A large run is asked for less often: the server says anyway only now and then that it has changed.

@@ -2,7 +2,7 @@
 import { rollbackAction } from "./actions.js";
 import { get } from "./api.js";
 import { changes, h, show } from "./dom.js";
-import { count, runLink, stateElement } from "./format.js";
+import { count, plural, runLink, stateElement } from "./format.js";
 import { polled } from "./live.js";
 
 const fact = (label, style, text) => h("div", { class: "fact" }, h("span", { class: "label" }, label), h("span", { class: `number ${style}` }, text));
@@ -32,6 +32,30 @@ function latency(service) {
   }));
 }
 
+const upTo = (us) => (us === null ? "longer" : us < 1e6 ? `${us / 1e3} ms` : `${us / 1e6} s`);
+
+/** Requests by their duration, as at /metrics: columns from the first limit with requests to the
+ *  last one. `durations`: [limit in µs, or null for none, requests]. */
+function histogram(durations, title) {
+  const all = durations.reduce((sum, [, requests]) => sum + requests, 0);
+  if (all === 0) return h("p", { class: "quiet histogram-note" }, durations.length === 0 ? "The durations of its requests are not known." : "No request has been answered yet.");
+  const isFull = ([, requests]) => requests > 0;
+  const first = Math.max(0, durations.findIndex(isFull) - 1);
+  const last = durations.length - [...durations].reverse().findIndex(isFull);
+  const shown = durations.slice(first, last + 1);
+  const most = Math.max(...shown.map(([, requests]) => requests));
+  const text = shown.filter(isFull).map(([limit, requests]) => `${count(requests)} ${limit === null ? "longer" : `up to ${upTo(limit)}`}`).join(", ");
+  return h("figure", { class: "histogram" },
+    h("figcaption", {}, "Durations of ", h("span", { class: "number all" }, plural(all, "answered request")), ", each up to the limit below its column"),
+    h("div", { class: "scroll", role: "region", "aria-label": `Durations of requests of ${title}`, tabindex: "0" },
+      h("div", { class: "columns", role: "img", "aria-label": `${plural(all, "request")}: ${text}` }, shown.map(([limit, requests]) => {
+        const bar = h("span", { class: "column-bar" });
+        bar.style.height = `${requests === 0 ? 0 : Math.max(2, 80 * requests / most)}%`;
+        return h("div", { class: "column", "data-limit": limit === null ? "" : limit, "data-requests": requests },
+          h("span", { class: "column-space" }, h("span", { class: "column-count" }, requests > 0 ? count(requests) : ""), bar), h("span", { class: "column-limit" }, upTo(limit)));
+      }))));
+}
+
 function serviceElement(service, run) {
   const title = `${service.service} of ${service.name || service.version}`;
   const rollover = rolloverText(run);
@@ -48,7 +72,7 @@ function serviceElement(service, run) {
       fact("Share of the traffic", "percent", known(service.percent, (percent) => `${percent}%`)),
       fact("Replicas", "replicas", service.scaling ? `${service.replicas.length}, wanted ${service.scaling.wanted} of ${service.scaling.min} to ${service.scaling.max}` : String(service.replicas.length)),
       service.url ? fact("URL", "id", service.url) : null),
-    latency(service),
+    h("h4", {}, "Duration of requests: median and 99th percentile of the last 10 s"), latency(service), histogram(service.durations, title),
     rollover ? h("p", { class: "rollover" }, `Rollover: ${rollover}`) : null,
     h("div", { class: "scroll", role: "region", "aria-label": `Replicas of ${title}`, tabindex: "0" }, h("table", {}, h("caption", { class: "unseen" }, `Replicas of ${title}`),
       h("thead", {}, h("tr", {}, REPLICA_COLUMNS.map((each) => h("th", { scope: "col" }, each)))), h("tbody", {}, service.replicas.map(replicaRow)))));

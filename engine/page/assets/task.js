@@ -2,26 +2,46 @@
 import { awaitedSignal, retryAction, signalAction } from "./actions.js";
 import { get, runPath } from "./api.js";
 import { changes, h, show, shownView, throttled } from "./dom.js";
-import { asText, count, elapsedElement, groupOf, isActive, runLink, stateElement, taskLabel, taskLink, timeElement } from "./format.js";
+import { asText, count, duration, elapsedElement, groupOf, isActive, runLink, stateElement, taskLabel, taskLink, timeElement } from "./format.js";
 import { logPanel } from "./logs.js";
 import { partsView } from "./parts.js";
 import { plots } from "./plot.js";
+import { timeline } from "./timeline.js";
 
 const fact = (label, ...content) => h("div", { class: "fact" }, h("span", { class: "label" }, label), content);
 
 const ATTEMPTS_MAX = 50;
 const AROUND_MAX = 100;
 
-/** The newest attempts. The state keeps the cause and the worker of those that failed in a cluster. */
-function attemptRows(task) {
+const ATTEMPT_COLUMNS = [["Attempt", ""], ["State", ""], ["Cause", ""], ["Worker", ""], ["Started", "wide"], ["Duration", ""], ["In the queue", "wide"]];
+
+const seconds = (number) => duration(number === null || number === undefined ? null : number * 1000);
+const isoTime = (ms) => (ms ? new Date(ms).toISOString() : null);
+
+/** The newest attempt, whose cause is known if it failed in a cluster. */
+function newestCells(task, isRunActive) {
+  const failed = (task.failed_attempts || []).find((each) => each.attempt === task.attempts);
+  return [stateElement(task.status), failed ? asText(failed.cause) : "–", task.worker || (failed ? failed.worker : "–"), timeElement(task.started), elapsedElement(task, isRunActive), seconds(task.queue_s)];
+}
+
+/** One before it: `kept` is what the state has of it, if it has. */
+function earlierCells(task, number, kept) {
+  const failed = (task.failed_attempts || []).find((each) => each.attempt === number);
+  if (kept) return [stateElement(kept.outcome), asText(kept.cause) || "–", kept.worker, timeElement(isoTime(kept.started)), duration(kept.finished - kept.started), seconds(kept.queue_s)];
+  return [failed ? stateElement("failed") : h("span", { class: "quiet" }, "ended, and the task ran again"), failed ? asText(failed.cause) : "–", failed ? failed.worker : "–", "–", "–", "–"];
+}
+
+/** The last attempts. */
+function attemptRows(task, earlier, isRunActive) {
+  const byNumber = new Map(earlier.map((each) => [each.attempt, each]));
   const rows = [];
   for (let number = Math.max(1, task.attempts - ATTEMPTS_MAX + 1); number <= task.attempts; number++) {
-    const failed = (task.failed_attempts || []).find((each) => each.attempt === number);
-    const isLast = number === task.attempts;
-    const state = isLast ? stateElement(task.status) : failed ? stateElement("failed") : h("span", { class: "quiet" }, "ended, and the task ran again");
-    rows.push([number, state, failed ? asText(failed.cause) : "–", failed ? failed.worker : isLast && task.worker ? task.worker : "–"]);
+    const isNewest = number === task.attempts && !(task.cached && byNumber.has(number));
+    const cells = isNewest ? newestCells(task, isRunActive) : earlierCells(task, number, byNumber.get(number));
+    rows.push(h("tr", { "data-attempt": number }, h("td", { class: "number left" }, count(number)),
+      cells.map((cell, i) => h("td", { class: ATTEMPT_COLUMNS[i + 1][1] }, cell))));
   }
-  return rows.map((cells) => h("tr", {}, cells.map((cell, i) => h("td", { class: i === 0 ? "number left" : "" }, typeof cell === "number" ? count(cell) : cell))));
+  return rows;
 }
 
 /** Arguments and result as text: they may be cut. */
@@ -40,6 +60,10 @@ export function taskView(main, route, session) {
   const why = h("pre", { class: "why", id: "why" });
   const error = h("div", { id: "error" });
   const attempts = h("tbody", { id: "attempts" });
+  let earlier = [];  // attempts before the newest one
+  let earlierOf = 0;  // attempts of the task when they were read
+  const time = timeline((_, attempt) => log.choose(attempt));
+  const timeSection = h("section", { "aria-labelledby": "time-title", hidden: true }, h("h2", { id: "time-title" }, "Timeline of the attempts"), time.element);
   const around = h("div", { id: "around" });
   const values = h("div", { id: "values" });
   const signal = signalAction(run, session);
@@ -58,8 +82,8 @@ export function taskView(main, route, session) {
     h("section", { "aria-labelledby": "attempts-title" }, h("h2", { id: "attempts-title" }, "Attempts"),
       h("div", { class: "scroll", role: "region", "aria-label": "Table of attempts", tabindex: "0" }, h("table", {},
         h("caption", { class: "unseen" }, "Attempts"),
-        h("thead", {}, h("tr", {}, ["Attempt", "State", "Cause", "Worker"].map((each) => h("th", { scope: "col" }, each)))), attempts))),
-    values, metrics.element, log.element, around);
+        h("thead", {}, h("tr", {}, ATTEMPT_COLUMNS.map(([each, style]) => h("th", { scope: "col", class: style }, each)))), attempts))),
+    timeSection, values, metrics.element, log.element, around);
 
   function draw(answer) {
     title.textContent = taskLabel(task);
@@ -78,9 +102,24 @@ export function taskView(main, route, session) {
       task.key ? fact("Key", h("span", { class: "id", title: task.key }, task.key.slice(0, 12))) : null);
     show(error, task.error ? h("section", { "aria-labelledby": "error-title" }, h("h2", { id: "error-title" }, "Error"), h("pre", { class: "error", tabindex: "0" }, asText(task.error))) : null);
     why.textContent = asText(answer.why).replace(/\b([0-9a-f]{12})[0-9a-f]{52}\b/g, "$1").trim();
-    show(attempts, task.attempts > 0 ? attemptRows(task) : h("tr", {}, h("td", { colspan: 4, class: "quiet" }, task.cached ? "The result is from the cache: nothing ran." : "No attempt has started.")));
+    show(attempts, task.attempts > 0 ? attemptRows(task, earlier, isRunActive) : h("tr", {}, h("td", { colspan: ATTEMPT_COLUMNS.length, class: "quiet" }, task.cached ? "The result is from the cache: nothing ran." : "No attempt has started.")));
+    drawTime();
     log.setAttempts(task.attempts);
     updateActions();
+  }
+
+  function drawTime() {
+    timeSection.hidden = earlier.length === 0;
+    if (earlier.length === 0) return;
+    const ms = (text) => (text ? Date.parse(text) : null);
+    time.draw([{ ...task, started: ms(task.started), finished: ms(task.finished), failures: [] }], null, isRunActive, earlier);
+  }
+
+  async function readEarlier() {
+    if (task.attempts === earlierOf || task.attempts < (task.cached ? 1 : 2)) return;
+    const number = task.attempts;
+    earlier = (await get(runPath(run, "attempts"), { task: name })).attempts;
+    earlierOf = number;
   }
 
   async function drawValues() {
@@ -115,7 +154,9 @@ export function taskView(main, route, session) {
     isRunActive = isActive(answer.status);
     runStatus = answer.status;
     if (!isShown()) return;
-    if (isNew(answer)) draw(answer);
+    await readEarlier();
+    if (!isShown()) return;
+    if (isNew([answer, earlier])) draw(answer);
     await (isFirst ? Promise.all([drawAround(), log.load()]) : log.refresh());
     await Promise.all([metrics.load(), drawValues()]);
     readMs = performance.now() - before;

@@ -1,5 +1,5 @@
-// The newest attempt of each task as a bar over time, in lanes by worker: time in the queue,
-// failures, retries and the critical path are marked. It can be zoomed.
+// The attempts of tasks as bars over time, in lanes by worker: time in the queue, failures, retries
+// and the critical path are marked. It can be zoomed.
 import { h, s, show } from "./dom.js";
 import { count, duration, isActive, localTime, plural, taskLabel } from "./format.js";
 
@@ -11,12 +11,20 @@ const BARS_MAX = 4000;
 const LANES_MAX = 400;
 const STEPS_SHOWN = 30;
 
-/** The attempts with a start, each with its end. */
-function spansOf(tasks, isRunActive) {
-  return tasks.filter((task) => task.started && !task.cached && task.worker).map((task) => ({
-    task, worker: task.worker, begin: task.started, queue: (task.queue_s || 0) * 1000,
+/** The attempts with a start, each with its end: the newest one of each task, and those before it as
+ *  far as they are known. */
+function spansOf(tasks, earlier, isRunActive) {
+  const spans = tasks.filter((task) => task.started && !task.cached && task.worker).map((task) => ({
+    task, number: task.attempts, outcome: task.status, cause: "", isEarlier: false, worker: task.worker, begin: task.started, queue: (task.queue_s || 0) * 1000,
     end: task.finished || (isRunActive && isActive(task.status) ? Date.now() : task.started),
-  })).sort((a, b) => a.begin - b.begin);
+  }));
+  const byName = new Map(earlier.length > 0 ? tasks.map((task) => [task.name, task]) : []);
+  for (const { task: name, attempt, outcome, cause, worker, started, finished, queue_s: queue } of earlier) {
+    const task = byName.get(name);
+    if (!task || !started || (attempt === task.attempts && !task.cached)) continue;  // it is the newest one meanwhile
+    spans.push({ task, number: attempt, outcome, cause: cause || "", isEarlier: true, worker, begin: started, queue: (queue || 0) * 1000, end: Math.max(started, finished || 0) });
+  }
+  return spans.sort((a, b) => a.begin - b.begin);
 }
 
 /** Puts each span into the first lane of its worker that is free. */
@@ -65,27 +73,28 @@ export function criticalPath(tasks, nodes) {
   return path;
 }
 
-function barText({ task, begin, end, queue }) {
-  const numbered = task.attempts > 1 ? `, attempt ${task.attempts}` : "";
-  const failed = task.failures.map((each) => `; attempt ${each.attempt} failed on ${each.worker}: ${each.cause}`).join("");
+function barText({ task, number, outcome, cause, isEarlier, worker, begin, end, queue }) {
+  const numbered = number > 1 || isEarlier ? `, attempt ${number}` : "";
+  const why = cause ? ` (${cause})` : "";
+  const failed = isEarlier ? "" : task.failures.map((each) => `; attempt ${each.attempt} failed on ${each.worker}: ${each.cause}`).join("");
   const waited = queue >= 1 ? `, ${duration(queue)} in the queue before` : "";
-  return `${taskLabel(task)}: ${task.status}${numbered}, ${duration(end - begin)} from ${localTime(begin)} on ${task.worker}${waited}${failed}`;
+  return `${taskLabel(task)}: ${outcome}${why}${numbered}, ${duration(end - begin)} from ${localTime(begin)} on ${worker}${waited}${failed}`;
 }
 
 function drawBar(span, x, y, width, queueWidth, isCritical) {
   const { task } = span;
-  const bar = s("g", { class: `span ${task.status}${isCritical ? " critical" : ""}`, "data-task": task.name },
+  const bar = s("g", { class: `span ${span.outcome}${isCritical ? " critical" : ""}${span.isEarlier ? " earlier" : ""}`, "data-task": task.name, "data-attempt": span.number },
     s("title", {}, barText(span)));
   if (queueWidth >= 1) bar.append(s("path", { class: "queue", d: `M${x - queueWidth} ${y + BAR / 2}H${x}` }));
   bar.append(s("rect", { x, y, width, height: BAR, rx: Math.min(2, width / 2) }));
   // Marks, so that color is not the only difference.
-  if (task.status === "failed") bar.append(s("path", { class: "cross", d: `M${Math.max(x + 1, x + width - 8)} ${y + 3}l6 6m0 -6l-6 6` }));
-  if (task.attempts > 1) bar.append(s("path", { class: "retry", d: `M${x} ${y - 1}v${BAR + 2}` }));
+  if (span.outcome === "failed") bar.append(s("path", { class: "cross", d: `M${Math.max(x + 1, x + width - 8)} ${y + 3}l6 6m0 -6l-6 6` }));
+  if (span.number > 1) bar.append(s("path", { class: "retry", d: `M${x} ${y - 1}v${BAR + 2}` }));
   if (isCritical) bar.append(s("path", { class: "mark", d: `M${x} ${y + BAR + 1}h${width}` }));
   return bar;
 }
 
-/** `open(name)` shows a task. */
+/** `open(name, attempt)` shows a task. */
 export function timeline(open) {
   const note = h("p", { class: "quiet" });
   const path = h("p", { class: "quiet", id: "critical" });
@@ -99,7 +108,7 @@ export function timeline(open) {
   const element = h("div", { class: "timeline" }, tools, frame, note, path);
   element.addEventListener("click", (event) => {
     const bar = event.target.closest("[data-task]");
-    if (bar) open(bar.dataset.task);
+    if (bar) open(bar.dataset.task, Number(bar.dataset.attempt));
   });
 
   // The part of the run that is shown.
@@ -140,9 +149,10 @@ export function timeline(open) {
     return undefined;
   }
 
-  function draw(tasks, nodes, isRunActive) {
-    drawn = [tasks, nodes, isRunActive];
-    const spans = spansOf(tasks, isRunActive);
+  /** Without `nodes`, null, no critical path is marked. `earlier`: attempts before the newest one of a task, as the server lists them. */
+  function draw(tasks, nodes, isRunActive, earlier = []) {
+    drawn = [tasks, nodes, isRunActive, earlier];
+    const spans = spansOf(tasks, earlier, isRunActive);
     tools.hidden = spans.length === 0;
     if (spans.length === 0) {
       show(frame, h("p", { class: "quiet" }, "No attempt has started."));
@@ -157,7 +167,7 @@ export function timeline(open) {
     left.disabled = from <= 0;
     right.disabled = to >= 1;
     all.disabled = to - from === 1;
-    const critical = criticalPath(tasks, nodes);
+    const critical = nodes === null ? [] : criticalPath(tasks, nodes);
     const isCritical = new Set(critical);
     const workers = lanesOf(spans);
     const tops = new Map();
@@ -179,18 +189,19 @@ export function timeline(open) {
     }
     const inView = spans.filter((span) => span.lane < LANES_MAX && span.end >= begin && span.begin <= end);
     // The longest, those that failed and those of the critical path are never left out.
-    const rank = (span) => (span.task.status === "failed" ? 2 : isCritical.has(span.task) ? 1 : 0);
+    const marksCritical = (span) => !span.isEarlier && isCritical.has(span.task);
+    const rank = (span) => (span.outcome === "failed" && !span.isEarlier ? 2 : marksCritical(span) ? 1 : 0);
     const shown = inView.length <= BARS_MAX ? inView : [...inView].sort((a, b) => rank(b) - rank(a) || (b.end - b.begin) - (a.end - a.begin)).slice(0, BARS_MAX);
     const scale = (width - 4) / (end - begin);
     for (const span of shown) {
       const x = Math.max(-2, (span.begin - begin) * scale);
       const right = Math.min(width, (span.end - begin) * scale);
-      picture.append(drawBar(span, 2 + x, tops.get(span.worker) + span.lane * LANE, Math.max(1.5, right - x), Math.min(span.queue * scale, x), isCritical.has(span.task)));
+      picture.append(drawBar(span, 2 + x, tops.get(span.worker) + span.lane * LANE, Math.max(1.5, right - x), Math.min(span.queue * scale, x), marksCritical(span)));
     }
     picture.setAttribute("height", height);
     picture.setAttribute("aria-label", `${plural(spans.length, "attempt")} on ${plural(workers.size, "worker")} in ${duration(last - first)}, the most at a time ${count(lanes)}. The list of tasks has the same as text.`);
     show(frame, picture);
-    const marks = "A thin line before a bar is time in the queue, a cross marks a failure, a line at the left a retry: the newest attempt of a task is shown. Zoom with the buttons, + and −, or Ctrl and the wheel.";
+    const marks = "A thin line before a bar is time in the queue, a cross marks a failure, a line at the left a retry; attempts before the newest one of a task are paler. Zoom with the buttons, + and −, or Ctrl and the wheel.";
     note.textContent = shown.length < inView.length ? `${count(shown.length)} of ${plural(inView.length, "attempt")} are shown, the longest. ${marks}` : marks;
     drawPath(critical, first, last);
   }

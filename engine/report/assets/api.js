@@ -62,6 +62,17 @@ function logAnswer(logs, asked, search) {
   return { total, matching: total, lines };
 }
 
+function costAnswer(run) {
+  if (run.cost === null) throw new RequestError(404, "This report has no costs: the prices in flow.toml could not be read.");
+  return run.cost;
+}
+
+function attemptsAnswer({ total, attempts }, task) {
+  if (task === "") return { total, attempts };
+  const own = attempts.filter((each) => each.task === task);
+  return { total: own.length, attempts: own };
+}
+
 export async function get(path, fields) {
   const [, , , id, part] = path.split("/").map(decodeURIComponent);
   const run = runOf(id);
@@ -74,6 +85,8 @@ export async function get(path, fields) {
     case "task": return taskAnswer(run, name);
     case "values": return { arguments: details ? details.arguments : null, result: details ? details.result : null, parts: [] };
     case "logs": return logAnswer(run.logs, task || "", q || "");
+    case "attempts": return attemptsAnswer(run.attempts, task || "");
+    case "cost": return costAnswer(run);
     case "metrics": return { series: run.metrics.series.filter((each) => !task || each.task === task) };
     default: throw new RequestError(404, "A report has no such data.");
   }
