@@ -176,7 +176,9 @@ struct AdmissionCheck {
     const Unit* u = find_unit(state, e.id.run, e.id.unit, Phase::ready);
     if (u == nullptr) return false;
     const Run& run = *find_run(state, e.id.run);
-    if (run.stopping || run.cancelling || e.id != next_attempt(state, run, e.id.unit)) return false;
+    bool is_next = e.id.attempt == u->attempts + 1 &&
+                   e.id.epoch == fencing_token(state.epoch, u->requeues);  // as next_attempt()
+    if (run.stopping || run.cancelling || !is_next) return false;
     SchedulingClass request = resource_request(state, run, e.id.unit);
     auto running = run.map_running.find(request.limited_map);
     uint32_t map_running = running == run.map_running.end() ? 0 : running->second;

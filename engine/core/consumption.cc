@@ -67,14 +67,21 @@ bool is_plain(const Run& run, UnitId unit, const std::vector<Consumption>& used)
          used[0].memory_byte_ms == static_cast<double>(resources.memory_bytes) * used[0].rank_ms;
 }
 
-/// The same without the consumption, which costs more; false if it has to be computed to know.
+/// The same without the consumption, which costs more; false if it has to be computed to know. A
+/// unit without details that asks for no more than its worker and its run have holds what it asks
+/// for.
 bool is_plain_at_once(const State& state, const Run& run, UnitId unit) {
-  const Resources& resources = resources_of(run, unit);
-  if (run.budget || !is_simple(run, unit, resources)) return false;
-  const WorkerInfo& worker = state.workers.at(run.units[unit].worker).info;
-  if (!worker.labels.empty()) return false;
-  SchedulingClass held = held_on(worker, run, unit);
-  return held.cpus_milli == resources.cpus_milli && held.memory_bytes == resources.memory_bytes;
+  const Unit& u = run.units[unit];
+  if (run.budget || u.detail) return false;
+  const TaskDef& def = *def_of(run, unit);
+  const Resources& asked = def.resources;
+  bool is_simple = def.kind != TaskKind::service && def.kind != TaskKind::dynamic &&
+                   !asked.is_gang() && asked.gpus_milli == 0;
+  const WorkerInfo& worker = state.workers.at(u.worker).info;
+  if (!is_simple || !worker.labels.empty()) return false;
+  bool has_slots = run.jobs <= 0 || asked.cpus_milli <= int64_t{run.jobs} * 1000;
+  return has_slots && asked.cpus_milli >= 0 && asked.cpus_milli <= worker.cpus_milli &&
+         asked.memory_bytes >= 0 && asked.memory_bytes <= worker.memory_bytes;
 }
 
 }  // namespace

@@ -23,10 +23,27 @@ constexpr uint64_t kBacklogUsPerSlot = 20'000;
 
 constexpr int64_t kMemoryMax = int64_t{1} << 60;
 
-int64_t grown_memory(const Run& run, UnitId id) {
+/// A unit of a task, its definition, and what its attempt asks for.
+struct Asking {
+  const Unit& unit;
+  const TaskDef& def;
+  const Resources& requested;
+};
+
+const Resources& requested_by(const Unit& unit, const TaskDef& def) {
+  bool is_computed = unit.detail && unit.detail->computed;
+  return is_computed ? unit.detail->computed->resources : def.resources;
+}
+
+Asking asking(const Run& run, UnitId id) {
   const Unit& unit = run.units[id];
   const TaskDef& def = *def_of(run, id);
-  int64_t memory = std::clamp<int64_t>(resources_of(run, id).memory_bytes, 0, kMemoryMax);
+  return {unit, def, requested_by(unit, def)};
+}
+
+int64_t grown_memory(const Asking& asking) {
+  const auto& [unit, def, requested] = asking;
+  int64_t memory = std::clamp<int64_t>(requested.memory_bytes, 0, kMemoryMax);
   bool grows = unit.detail && (def.resource_functions & kMemoryFunction) == 0;
   uint32_t ooms = grows ? unit.detail->ooms : 0;
   for (uint32_t i = 0; i < ooms && memory < kMemoryMax; i++) {
@@ -68,16 +85,17 @@ Bounds largest(const State& state, int64_t memory_bytes, Suits suits_worker) {
 /// The maximum memory of the workers with CPUs, the GPUs and the custom resources, and the maximum
 /// CPUs of those that also have the memory. If there is no such worker, the unit waits for one, and
 /// the maxima are over all workers.
-Bounds bounds_of(const State& state, const Run& run, UnitId unit, int64_t memory_bytes) {
+Bounds bounds_of(const State& state, const Asking& asking, int64_t memory_bytes) {
+  const TaskDef& def = asking.def;
+  const Resources& requested = asking.requested;
   const WorkerInfo& own = state.workers[0].info;
-  if (is_head_only(*def_of(run, unit))) return {own.cpus_milli, own.memory_bytes};
-  const Resources& requested = resources_of(run, unit);
+  if (is_head_only(def)) return {own.cpus_milli, own.memory_bytes};
   const ClusterCapacity& capacity = state.capacity;
   bool fits_each =
       requested.gpus_milli == 0 && requested.where.empty() && requested.custom_resources.empty() &&
       requested.cpus_milli <= capacity.cpus_milli_min && memory_bytes <= capacity.memory_bytes_min;
   if (fits_each) return {capacity.cpus_milli_min, capacity.memory_bytes_min};
-  bool takes_no_cpu = requested.cpus_milli == 0 || def_of(run, unit)->kind == TaskKind::service;
+  bool takes_no_cpu = requested.cpus_milli == 0 || def.kind == TaskKind::service;
   auto may_run = [&](const WorkerState& worker) {
     return !worker.is_lost() && (worker.info.cpus_milli > 0 || takes_no_cpu);
   };
@@ -114,10 +132,14 @@ std::vector<WorkerId> failed_on(const UnitDetail& detail) {
   return workers;
 }
 
+UnitId limited_map_of(const Run& run, const Unit& unit) {
+  bool is_limited = unit.instance >= 0 && run.node(unit.node).detail().limit > 0;
+  return is_limited ? run.unit_of(unit.node) : kNoNode;
+}
+
 SchedulingClass request_within(const Bounds& most, int64_t memory_bytes, const Run& run,
-                               UnitId unit) {
-  const TaskDef& def = *def_of(run, unit);
-  const Resources& requested = resources_of(run, unit);
+                               const Asking& asking) {
+  const auto& [u, def, requested] = asking;
   SchedulingClass request;
   request.priority = def.priority;
   if (def.kind != TaskKind::service) {
@@ -134,24 +156,16 @@ SchedulingClass request_within(const Bounds& most, int64_t memory_bytes, const R
   if (requested.gpus_milli > 0) request.gpu = gpu_request(requested);
   request.where = requested.where;
   request.custom_resources = requested.custom_resources;
-  request.limited_map = limited_map_of(run, unit);
-  const Unit& u = run.units[unit];
+  request.limited_map = limited_map_of(run, u);
   if (u.detail && !request.is_head_only) request.failed_on = failed_on(*u.detail);
   return request;
 }
 
 }  // namespace
 
-UnitId limited_map_of(const Run& run, UnitId unit) {
-  const Unit& u = run.units[unit];
-  return u.instance >= 0 && run.node(u.node).detail().limit > 0 ? run.unit_of(u.node) : kNoNode;
-}
+UnitId limited_map_of(const Run& run, UnitId unit) { return limited_map_of(run, run.units[unit]); }
 
-const Resources& resources_of(const Run& run, UnitId unit) {
-  const Unit& u = run.units[unit];
-  bool is_computed = u.detail && u.detail->computed;
-  return is_computed ? u.detail->computed->resources : def_of(run, unit)->resources;
-}
+const Resources& resources_of(const Run& run, UnitId unit) { return asking(run, unit).requested; }
 
 int64_t timeout_ms_of(const Run& run, UnitId unit) {
   const Unit& u = run.units[unit];
@@ -174,28 +188,30 @@ std::string too_large_reason(const State& state, const TaskDef& def, const Resou
 bool is_head_only(const TaskDef& def) { return def.kind == TaskKind::native; }
 
 SchedulingClass resource_request(const State& state, const Run& run, UnitId unit) {
-  const Resources& requested = resources_of(run, unit);
-  int64_t memory_bytes = grown_memory(run, unit);
+  const Asking of_unit = asking(run, unit);
+  const Resources& requested = of_unit.requested;
+  int64_t memory_bytes = grown_memory(of_unit);
   if (!requested.is_gang()) {
-    Bounds most = bounds_of(state, run, unit, memory_bytes);
-    if (state.leads_workers && !is_head_only(*def_of(run, unit)))
+    Bounds most = bounds_of(state, of_unit, memory_bytes);
+    if (state.leads_workers && !is_head_only(of_unit.def))
       most.memory_bytes_min = requested.memory_bytes;
-    SchedulingClass request = request_within(most, memory_bytes, run, unit);
-    request.runs_alone = is_suspect(run.units[unit]);
+    SchedulingClass request = request_within(most, memory_bytes, run, of_unit);
+    request.runs_alone = is_suspect(of_unit.unit);
     return request;
   }
-  SchedulingClass request = request_within(kUnbounded, memory_bytes, run, unit);
-  request.runs_alone = is_suspect(run.units[unit]);
+  SchedulingClass request = request_within(kUnbounded, memory_bytes, run, of_unit);
+  request.runs_alone = is_suspect(of_unit.unit);
   bound_gang(state, requested, request);
   return request;
 }
 
 SchedulingClass held_on(const WorkerInfo& worker, const Run& run, UnitId unit) {
-  const Unit& u = run.units[unit];
+  const Asking of_unit = asking(run, unit);
+  const Unit& u = of_unit.unit;
   SchedulingClass held =
-      request_within({worker.cpus_milli, worker.memory_bytes}, grown_memory(run, unit), run, unit);
+      request_within({worker.cpus_milli, worker.memory_bytes}, grown_memory(of_unit), run, of_unit);
   held.runs_alone = u.detail && u.detail->runs_alone;
-  if (resources_of(run, unit).is_gang()) {
+  if (of_unit.requested.is_gang()) {
     Share share = u.detail ? u.detail->share : Share{};
     held.cpus_milli = share.cpus_milli;
     held.memory_bytes = share.memory_bytes;
@@ -210,7 +226,7 @@ SchedulingClass held_by(const State& state, const Run& run, UnitId unit) {
 uint32_t expected_short_us(const Run& run, UnitId unit) {
   const TaskNode& node = run.node(run.units[unit].node);
   const TaskDef& def = run.plan->defs[node.def];
-  const Resources& requested = resources_of(run, unit);
+  const Resources& requested = requested_by(run.units[unit], def);
   bool plain = def.kind != TaskKind::service && requested.cpus_milli == 1000 &&
                requested.memory_bytes == 0 && requested.gpus_milli == 0 &&
                requested.where.empty() && requested.custom_resources.empty() &&

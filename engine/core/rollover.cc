@@ -405,10 +405,10 @@ void Transition::refuse_misfits(const Run& changed) {
 // Runs of a name wait for each other.
 void Transition::review_rollovers() {
   for (size_t i = 0; i < touched_.size(); i++) {
-    const Run& changed = run(touched_[i]);
+    const Run& changed = *touched_[i];
     if (changed.name.empty() || changed.services.empty()) continue;
-    release_held_back(run(touched_[i]));
-    refuse_misfits(run(touched_[i]));
+    release_held_back(*touched_[i]);
+    refuse_misfits(*touched_[i]);
     for (auto& [id, other] : state_.runs) {
       bool is_concerned =
           &other != &changed && other.name == changed.name &&

@@ -194,9 +194,9 @@ bool Transition::is_winding_down(const Run& run) const {
   return run.cancelling || (run.fail_fast && run.failed_units > 0);
 }
 
-void Transition::touch(const Run& run) {
-  if (std::find(touched_.rbegin(), touched_.rend(), run.id) == touched_.rend()) {
-    touched_.push_back(run.id);
+void Transition::touch(Run& run) {
+  if (std::find(touched_.rbegin(), touched_.rend(), &run) == touched_.rend()) {
+    touched_.push_back(&run);
   }
 }
 
@@ -220,7 +220,7 @@ void Transition::propagate_skips() {
 void Transition::propagate() {
   propagate_skips();
   for (size_t i = 0; i < touched_.size(); i++) {
-    Run& r = run(touched_[i]);
+    Run& r = *touched_[i];
     update_run_status(r);
     propagate_skips();
     if (!r.budget || !review_budget(r)) continue;

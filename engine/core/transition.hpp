@@ -164,7 +164,7 @@ class Transition {
   std::vector<std::pair<RunId, UnitId>> duplicates_of(const Run& run, UnitId unit) const;
 
   // runs.cc
-  void touch(const Run& run);
+  void touch(Run& run);
   void update_run_status(Run& run);
   void set_run_status(Run& run, RunStatus status);
   void end_run(Run& run, RunStatus status);
@@ -250,7 +250,7 @@ class Transition {
   State& state_;
   Time at_, former_at_;
   std::vector<Command>& out_;
-  std::vector<RunId> touched_;
+  std::vector<Run*> touched_;
   struct Skip {
     RunId run;
     UnitId unit;

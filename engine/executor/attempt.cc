@@ -54,14 +54,27 @@ Attempt::Attempt(WorkerLink& link, BlobFiles& blobs, Checkpoints& checkpoints, U
       state_dir_(std::move(state_dir)),
       environment_(link.environment(start.id().run())),
       meter_(meter),
-      ordered_us_(monotonic_us()),
-      secrets_({start.hide().begin(), start.hide().end()},
-               {state_dir_, start.dir(), start.id().run()}) {
-  process_environment().begin(environment_, own_environment());
+      ordered_us_(monotonic_us()) {
+  if (start.hide_size() > 0) hide({});
+  begin_environment();
   begin_checkpoints();
 }
 
+// Most attempts have the same variables as the one before.
+void Attempt::begin_environment() const {
+  static const std::map<std::string, std::string> kNone{{kVisibleVariable, ""},
+                                                        {kOrderVariable, kOrder}};
+  bool has_none = start_.env_size() == 0 && start_.gpus_size() == 0 && start_.visible_size() == 0;
+  if (has_none) return process_environment().begin(environment_, kNone);
+  process_environment().begin(environment_, own_environment());
+}
+
 void Attempt::begin_checkpoints() {
+  checkpoints_.begin(start_.has_checkpoint() ? start_.checkpoint() : "",
+                     [this] { return checkpoint_target(); });
+}
+
+Checkpoints::Target Attempt::checkpoint_target() {
   auto commit = [&link = link_, id = start_.id()](const std::string& row,
                                                   const Checkpoints::Blobs& blobs_of_it) {
     wire::FromExecutor message;
@@ -76,9 +89,8 @@ void Attempt::begin_checkpoints() {
     link.send(message, true);
     return link.wait_saved_in_background(id, "");
   };
-  checkpoints_.begin(checkpoint_folder(start_),
-                     fmt::format("{}-{}", start_.id().epoch(), start_.id().attempt()),
-                     start_.has_checkpoint() ? start_.checkpoint() : "", std::move(commit));
+  return {checkpoint_folder(start_),
+          fmt::format("{}-{}", start_.id().epoch(), start_.id().attempt()), std::move(commit)};
 }
 
 Attempt::~Attempt() { process_environment().reset(); }

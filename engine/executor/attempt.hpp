@@ -120,6 +120,7 @@ class Attempt final : public AttemptHost {
 
  private:
   void begin_checkpoints();
+  Checkpoints::Target checkpoint_target();
   /// Waits until no process of this attempt can write to `path`. Error if one still can at the end.
   Status wait_for_writers(const std::string& path);
   Status place_file(const std::string& source, const std::string& target, const Digest& digest,
@@ -147,6 +148,7 @@ class Attempt final : public AttemptHost {
   std::map<std::string, std::string> identity() const;
   /// The task's `env` and the variables of its GPUs.
   std::map<std::string, std::string> own_environment() const;
+  void begin_environment() const;
   Value redacted(const Value& value) const;
   std::string too_large(const char* verb, size_t size) const;
   std::string nested_too_deep() const;

@@ -80,13 +80,12 @@ Checkpoints::~Checkpoints() {
   if (thread_.joinable()) thread_.join();
 }
 
-void Checkpoints::begin(std::string folder, std::string mark, std::string row, CommitRow commit) {
+void Checkpoints::begin(std::string row, std::function<Target()> make_target) {
   std::lock_guard lock(mutex_);
   FLOW_CHECK(!waiting_);
   attempt_++;
-  folder_ = std::move(folder);
-  mark_ = std::move(mark);
-  commit_ = std::move(commit);
+  make_target_ = std::move(make_target);
+  target_.reset();
   newest_ = std::move(row);
   error_.reset();
   on_idle_ = nullptr;
@@ -130,9 +129,10 @@ Status Checkpoints::save(const Value& state, Blobs blobs, MetricSteps metric_ste
   std::lock_guard lock(mutex_);
   FLOW_TRY(take_error());
   job.attempt = attempt_;
-  job.commit = commit_;
-  job.folder = folder_;
-  job.name = fmt::format("{}/{}-{}.safetensors", folder_, mark_, ++count_);
+  if (!target_) target_ = make_target_();
+  job.commit = target_->commit;
+  job.folder = target_->folder;
+  job.name = fmt::format("{}/{}-{}.safetensors", target_->folder, target_->mark, ++count_);
   waiting_ = std::move(job);
   if (!thread_.joinable()) thread_ = std::thread([this] { work(); });
   changed_.notify_all();

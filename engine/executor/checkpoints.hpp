@@ -27,15 +27,21 @@ class Checkpoints {
   /// Commits a row with the blobs that it refers to. Blocks; returns false if the attempt lost its
   /// lease. Called by the writing thread.
   using CommitRow = std::function<bool(const std::string& row, const Blobs& blobs)>;
+  /// Where the checkpoints of an attempt go.
+  struct Target {
+    std::string folder;  // of its files, relative to the state directory
+    std::string mark;    // with which their names begin
+    CommitRow commit;
+  };
 
   explicit Checkpoints(std::string state_dir);
   ~Checkpoints();
   Checkpoints(const Checkpoints&) = delete;
   Checkpoints& operator=(const Checkpoints&) = delete;
 
-  /// Begins an attempt. `folder`, relative to the state directory, holds its files; `row` is that
-  /// of its earlier checkpoint, or "".
-  void begin(std::string folder, std::string mark, std::string row, CommitRow commit);
+  /// Begins an attempt. `row` is that of its earlier checkpoint, or "". `make_target` is called by
+  /// its first save(): most attempts have none.
+  void begin(std::string row, std::function<Target()> make_target);
   /// The error since the last call.
   Status error();
   /// Queues a state. An error of kind `environment` means that the attempt lost its lease; any
@@ -82,9 +88,9 @@ class Checkpoints {
   std::mutex mutex_;
   std::condition_variable changed_;
   uint64_t attempt_ = 0;  // attempt number
-  std::string folder_, mark_;
-  CommitRow commit_;
-  uint64_t count_ = 0;  // of its checkpoints
+  std::function<Target()> make_target_;
+  std::optional<Target> target_;  // of this attempt; nothing before its first save
+  uint64_t count_ = 0;            // of its checkpoints
   std::optional<Job> waiting_;
   uint64_t busy_with_ = 0;  // attempt of the current job; 0: none
   bool is_syncing_ = false;

@@ -73,7 +73,7 @@ std::optional<Event> RunHandle::next() {
     return warning;
   }
   if (events.empty()) return std::nullopt;
-  Event event = std::move(events.front());
+  std::optional<Event> event(std::move(events.front()));
   events.pop_front();
   return event;
 }

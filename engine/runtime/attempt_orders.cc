@@ -26,17 +26,15 @@ bool has_mig(const std::vector<Gpu>& gpus, const std::vector<std::string>& assig
 
 }  // namespace
 
-std::optional<AttemptOrder> AttemptOrders::make(const core::AttemptId& id) {
+bool AttemptOrders::fill(const core::AttemptId& id, AttemptOrder& order) {
   auto found = state_.runs.find(id.run);
   RunContext* context = active_runs_.find(id.run);
-  if (found == state_.runs.end() || context == nullptr) return std::nullopt;
+  if (found == state_.runs.end() || context == nullptr) return false;
   const core::Run& run = found->second;
   const core::Unit& unit = run.units[id.unit];
-  if (unit.status != core::UnitStatus::running || core::current_attempt(run, id.unit) != id) {
-    return std::nullopt;
-  }
+  bool is_current = unit.attempts == id.attempt && unit.epoch == id.epoch;
+  if (unit.status != core::UnitStatus::running || !is_current) return false;
   const TaskDef& def = *core::def_of(run, id.unit);
-  AttemptOrder order;
   order.id = id;
   order.task = core::unit_name(run, id.unit);
   order.tag = core::tag_of(run, id.unit);
@@ -59,8 +57,10 @@ std::optional<AttemptOrder> AttemptOrders::make(const core::AttemptId& id) {
   if (def.kind == TaskKind::shell || !def.shell.command.empty())
     order.shell = std::shared_ptr<const ShellSpec>(run.plan, &def.shell);
   if (!def.file.empty()) order.defined_at = def.file + ":" + std::to_string(def.line);
-  order.service = def.service;
-  if (def.kind == TaskKind::service) order.front = front_folder(state_dir_, run, id.unit);
+  if (def.kind == TaskKind::service) {
+    order.service = def.service;
+    order.front = front_folder(state_dir_, run, id.unit);
+  }
   order.named_args = run.node(unit.node).named_args;
   order.seed = InputResolver::seed(run, id.unit, 0);
   add_environment(def, *context, order);
@@ -74,7 +74,7 @@ std::optional<AttemptOrder> AttemptOrders::make(const core::AttemptId& id) {
     failure.cause = core::Cause::staging;
     failure.message = args.error().message;
     inbox_.post({PostedEvent{core::AttemptFailed{id, std::move(failure)}}});
-    return std::nullopt;
+    return false;
   }
   order.args = std::move(*args);
   attach_blobs(order);
@@ -84,15 +84,17 @@ std::optional<AttemptOrder> AttemptOrders::make(const core::AttemptId& id) {
     auto bytes = blobs_.read(digest);
     if (bytes.ok()) order.signals.emplace_back(name, std::move(*bytes));
   }
-  return order;
+  return true;
 }
 
 // Values that come from the submitter's environment are hidden in logs.
 void AttemptOrders::add_environment(const TaskDef& def, const RunContext& context,
                                     AttemptOrder& order) const {
   order.environment = context.environment;
+  const std::string& keys = def.service.keys.variable;
   for (const auto& [name, value] : *context.environment) {
-    if (def.service.keys.variable.empty() || name != def.service.keys.variable) continue;
+    if (keys.empty()) break;
+    if (name != keys) continue;
     order.service_keys = value;
     order.hide = secrets_of_key_list(value);
   }
@@ -109,16 +111,20 @@ void AttemptOrders::add_environment(const TaskDef& def, const RunContext& contex
   }
 }
 
+// Made in place: moving an order costs about as much as making it.
 void AttemptOrders::add(const core::AttemptId& id, std::vector<AttemptOrder>& orders) {
-  auto order = make(id);
-  if (!order) return;
+  AttemptOrder& order = orders.emplace_back();
+  if (!fill(id, order)) return orders.pop_back();
   const core::Run& run = state_.runs.at(id.run);
   const core::Unit& unit = run.units[id.unit];
-  if (core::resources_of(run, id.unit).is_gang()) return split(std::move(*order), run, orders);
-  order->worker = worker_name(unit.worker);
-  if (!order->worker.empty()) send_keys(*order);
-  if (order->resources.gpus_milli > 0) order->gpus = core::gpus_of(unit);
-  orders.push_back(std::move(*order));
+  if (core::resources_of(run, id.unit).is_gang()) {
+    AttemptOrder of_gang = std::move(order);
+    orders.pop_back();
+    return split(std::move(of_gang), run, orders);
+  }
+  order.worker = worker_name(unit.worker);
+  if (!order.worker.empty()) send_keys(order);
+  if (order.resources.gpus_milli > 0) order.gpus = core::gpus_of(unit);
 }
 
 // Another machine may lack the file. If it cannot be read here, the replica says why.

@@ -1,7 +1,6 @@
 // Builds the messages that start attempts (orders): the task, its arguments, and the steps,
 // checkpoints and waits that earlier attempts saved.
 #pragma once
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -64,7 +63,8 @@ class AttemptOrders {
   void prefetch(uint64_t commit);
 
  private:
-  std::optional<AttemptOrder> make(const core::AttemptId& id);
+  /// Of all ranks. Returns false if there is none to send, as add().
+  bool fill(const core::AttemptId& id, AttemptOrder& order);
   void split(AttemptOrder order, const core::Run& run, std::vector<AttemptOrder>& orders) const;
   static void send_keys(AttemptOrder& order);
   std::string worker_name(core::WorkerId worker) const;

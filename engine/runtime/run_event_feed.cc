@@ -154,6 +154,12 @@ void RunEventFeed::add_failure(const core::Run& run, core::UnitId unit, Event& e
   if (line != last_lines_.end()) event.last_line = line->second;
 }
 
+void RunEventFeed::expect_units(const core::RunId& run, size_t count) {
+  size_t needed = open_.size() + count;
+  if (needed <= open_.capacity() || active_runs_.listener_of(run) == nullptr) return;
+  open_.reserve(std::max(needed, 2 * open_.capacity()));
+}
+
 void RunEventFeed::notify_unit(const core::RunId& run, core::UnitId unit) {
   auto found = state_.runs.find(run);
   if (found == state_.runs.end() || active_runs_.listener_of(run) == nullptr) return;
@@ -163,7 +169,10 @@ void RunEventFeed::notify_unit(const core::RunId& run, core::UnitId unit) {
   bool is_spare = u.phase == core::Phase::parked && core::is_spare(found->second, unit);
   bool is_before = u.status == core::UnitStatus::pending || u.status == core::UnitStatus::ready;
   if (is_before && !is_spare) return;
-  Event event = event_of("task", run, clock_.now());
+  Event& event = open_.emplace_back();
+  event.type = "task";
+  event.run = run;
+  event.at_ms = clock_.now();
   event.task = core::unit_name(found->second, unit);
   event.tag = core::tag_of(found->second, unit);
   event.attempt = u.attempts;
@@ -183,8 +192,7 @@ void RunEventFeed::notify_unit(const core::RunId& run, core::UnitId unit) {
     if (u.status == core::UnitStatus::waiting && !is_backoff) event.text = u.detail->waiting_for;
   }
   if (is_spare) event.text = core::explain_wait(state_, run, unit);
-  last_lines_.erase({run, unit});
-  open_.push_back(std::move(event));
+  if (!last_lines_.empty()) last_lines_.erase({run, unit});
 }
 
 // One event for the service, which has one URL.

@@ -24,6 +24,8 @@ class RunEventFeed {
 
   // They describe the state as it is now.
   void notify_unit(const core::RunId& run, core::UnitId unit);
+  /// So many units of this run are about to be notified.
+  void expect_units(const core::RunId& run, size_t count);
   void notify_run(const core::RunId& run);
   void warn(const core::RunId& run, std::string text);
   /// How much of its budget the run has used.

@@ -196,9 +196,24 @@ std::vector<core::Event> Scheduling::next_resize() {
   return {};
 }
 
+// Usually all effects are of one run.
+void RunUpdates::expect_units(const Commit& open, size_t from,
+                              const std::vector<bool>& is_superseded) {
+  const core::RunId* run = nullptr;
+  size_t count = 0;
+  for (size_t i = from; i < open.effects.size(); i++) {
+    const auto* unit = std::get_if<core::UnitChanged>(&open.effects[i]);
+    if (unit == nullptr || is_superseded[i - from]) continue;
+    run = &unit->run;
+    count++;
+  }
+  if (run != nullptr) feed_.expect_units(*run, count);
+}
+
 // Listeners learn what the turn made of a unit, not the steps in between.
 void RunUpdates::add(Commit& open, size_t from) {
   std::vector<bool> is_superseded = superseded(open.effects, from);
+  expect_units(open, from, is_superseded);
   for (size_t i = from; i < open.effects.size(); i++) {
     const core::Command& effect = open.effects[i];
     if (const auto* unit = std::get_if<core::UnitChanged>(&effect)) {

@@ -39,6 +39,7 @@ class RunUpdates {
   void add_metric(const AttemptMetric& metric) { feed_.publish_metric(metric); }
 
  private:
+  void expect_units(const Commit& open, size_t from, const std::vector<bool>& is_superseded);
   void run_changed(const core::RunId& run, Batch& batch);
   void run_ended(const core::RunId& run, Batch& batch);
 

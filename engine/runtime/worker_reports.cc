@@ -47,7 +47,7 @@ core::Event success_of(const core::AttemptId& id, TaskFinished& finished, NamedB
 
 }  // namespace
 
-TurnInput WorkerReports::input_of(Report report, const std::string& worker) const {
+TurnInput WorkerReports::input_of(Report&& report, const std::string& worker) const {
   if (auto* lines = report.as<LogLines>())
     return {AttemptLog{std::move(report.id), report.rank, lines->stream, report.at,
                        std::move(lines->text), lines->cost}};
@@ -83,16 +83,18 @@ TurnInput WorkerReports::input_of_save(SavedProgress saved, const std::string& w
 TurnInput WorkerReports::input_of_end(const Report& report, TaskFinished& finished) const {
   if (finished.outcome == TaskFinished::Outcome::failed && needs_gang_context(finished))
     return input_of_rank_end(report, finished);
-  PostedEvent posted = event_of_end(report, finished);
+  TurnInput input{PostedEvent{}};
+  PostedEvent& posted = std::get<PostedEvent>(input.what);
+  fill_end(report, finished, posted);
   if (report.at != 0) {
     posted.attempt = report.id;
     posted.reported_at = clock_.at_wall(report.at);
   }
-  return {std::move(posted)};
+  return input;
 }
 
-PostedEvent WorkerReports::event_of_end(const Report& report, TaskFinished& finished) const {
-  PostedEvent posted;
+void WorkerReports::fill_end(const Report& report, TaskFinished& finished,
+                             PostedEvent& posted) const {
   posted.blobs = std::move(finished.blobs);
   posted.received_us = finished.received_us;
   switch (finished.outcome) {
@@ -119,7 +121,6 @@ PostedEvent WorkerReports::event_of_end(const Report& report, TaskFinished& fini
       posted.event = core::AttemptStopped{report.id, finished.usage};
       break;
   }
-  return posted;
 }
 
 // Rank 0 reports the result. The other ranks' ends matter if they fail or stop.

@@ -30,7 +30,7 @@ class WorkerReports {
         publish_(std::move(publish)) {}
 
   /// `worker`: the name of the worker that reports; "" for this machine's own.
-  TurnInput input_of(Report report, const std::string& worker) const;
+  TurnInput input_of(Report&& report, const std::string& worker) const;
   /// Of a worker of another machine. `row` is committed with the report; then `decided` learns
   /// whether it was admitted, and `durable` is called if the commit succeeded. If the engine stops
   /// before, neither is called: the worker sends the report to the next engine.
@@ -46,7 +46,7 @@ class WorkerReports {
   TurnInput input_of_end(const Report& report, TaskFinished& finished) const;
   TurnInput input_of_rank_end(const Report& report, TaskFinished& finished) const;
   TurnInput input_of_gang_report(Report report) const;
-  PostedEvent event_of_end(const Report& report, TaskFinished& finished) const;
+  void fill_end(const Report& report, TaskFinished& finished, PostedEvent& posted) const;
 
   GangSupervisor& gangs_;
   const StateClock& clock_;

@@ -15,7 +15,8 @@ namespace flow {
 
 namespace {
 
-constexpr size_t kPipelineMax = 64;  // maximum number of orders in one executor's queue
+constexpr size_t kPipelineMax = 64;       // maximum number of orders in one executor's queue
+constexpr size_t kStartKept = 64 * 1024;  // bytes of a message whose memory is kept for the next
 constexpr size_t kRememberedMax =
     64;  // maximum number of runs and bundles per executor; then it is replaced
 
@@ -194,7 +195,9 @@ Slot* LocalWorker::shortest_slot() {
 }
 
 void LocalWorker::send(Slot& slot, PendingOrder&& pending) {
-  AttemptOrder& order = pending.order;
+  bool is_first = slot.queue.empty();
+  AssignedAttempt& running = slot.queue.emplace_back(std::move(pending.order));
+  const AttemptOrder& order = running.order;
   if (order.bundle_bytes && slot.bundles.insert(order.bundle).second) {
     wire::ToExecutor message;
     message.mutable_load()->set_digest(std::string(order.bundle.view()));
@@ -214,27 +217,27 @@ void LocalWorker::send(Slot& slot, PendingOrder&& pending) {
   }
   std::string scratch = fmt::format("{}/scratch/{}/{}@{}", options_.state_dir, order.id.run,
                                     safe_name(order), order.id.attempt);
-  wire::ToExecutor message;
-  fill_start(order, scratch, *message.mutable_start());
-  bool is_first = slot.queue.empty();
-  AssignedAttempt& running = slot.queue.emplace_back();
+  wire::Start& start = *start_message_.mutable_start();
+  start.Clear();
+  fill_start(order, scratch, start);
   running.awaits_commit = pending.commit > released_;
-  if (running.awaits_commit) message.mutable_start()->set_commit(pending.commit);
-  message.mutable_start()->set_adopts(slot.is_unanswered);
-  append_frame(slot.out, message);
-  running.order = std::move(order);
-  log::hide(running.order.hide);
-  running.secrets =
-      Secrets(running.order.hide, {options_.state_dir, scratch, running.order.id.run});
+  if (running.awaits_commit) start.set_commit(pending.commit);
+  start.set_adopts(slot.is_unanswered);
+  size_t size_before = slot.out.size();
+  append_frame(slot.out, start_message_);
+  if (slot.out.size() - size_before > kStartKept) start_message_.Clear();
+  if (!order.hide.empty()) {
+    log::hide(order.hide);
+    running.secrets = Secrets(order.hide, {options_.state_dir, scratch, order.id.run});
+  }
   running.commit = pending.commit;
   if (is_first) running.began_us = monotonic_us();
   if (!slot.is_unanswered) limit_memory(slot, running);  // it has its limit
 }
 
 std::string LocalWorker::safe_name(const AttemptOrder& order) {
-  std::string name = order.task;
+  std::string name = fmt::format("{}.{}", order.task, order.id.unit);
   std::replace(name.begin(), name.end(), '/', '_');
-  name = fmt::format("{}.{}", name, order.id.unit);
   return order.ranks > 1 ? fmt::format("{}.rank{}", name, order.rank) : name;
 }
 

@@ -207,7 +207,7 @@ void LocalWorker::retire_slot(Slot& slot) {
       report_end(slot.queue[i - 1].order.rank_id(), TaskFinished::Outcome::stopped, {});
     } else {
       AssignedAttempt& running = slot.queue[i - 1];
-      pending_.push_front({std::move(running.order), running.commit});
+      pending_.emplace_front(std::move(running.order), running.commit);
     }
   }
 }

@@ -55,7 +55,7 @@ void LocalWorker::stage(std::vector<AttemptOrder> orders, uint64_t commit) {
   bool is_large_batch = orders.size() > kOwnOrdersMax;
   {
     std::lock_guard lock(incoming_mutex_);
-    for (AttemptOrder& order : orders) incoming_.push_back({std::move(order), commit});
+    incoming_.emplace_back(std::move(orders), commit);
   }
   if (is_large_batch) return wake();
   std::lock_guard lock(mutex_);
@@ -64,7 +64,8 @@ void LocalWorker::stage(std::vector<AttemptOrder> orders, uint64_t commit) {
 
 void LocalWorker::drain_incoming() {
   std::lock_guard lock(incoming_mutex_);
-  for (PendingOrder& pending : incoming_) pending_.push_back(std::move(pending));
+  for (auto& [orders, commit] : incoming_)
+    for (AttemptOrder& order : orders) pending_.emplace_back(std::move(order), commit);
   incoming_.clear();
 }
 

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "engine/base/spin_wait.hpp"
@@ -49,8 +50,9 @@ class LocalWorker final : public Worker {
 
  private:
   struct PendingOrder {
+    PendingOrder(AttemptOrder&& moved, uint64_t number) : order(std::move(moved)), commit(number) {}
     AttemptOrder order;
-    uint64_t commit = 0;
+    uint64_t commit;
   };
   /// The front of services that run here.
   struct Front {
@@ -118,7 +120,7 @@ class LocalWorker final : public Worker {
   void error_line(Slot& slot, std::string line, bool ends_line = true);
   void log_error(const AssignedAttempt& front, LogBound::Entry entry);
   /// Counts the cost of log lines until they are acknowledged.
-  void add_report(Report report);
+  void add_report(Report&& report);
   void report_end(const RankId& id, TaskFinished::Outcome outcome, core::Failure failure,
                   const core::AttemptUsage& usage = {});
 
@@ -215,7 +217,8 @@ class LocalWorker final : public Worker {
   int epoll_ = -1, wake_ = -1;
 
   std::mutex incoming_mutex_;
-  std::vector<PendingOrder> incoming_;  // not yet examined
+  // Not yet examined: the orders of a commit, with its number.
+  std::vector<std::pair<std::vector<AttemptOrder>, uint64_t>> incoming_;
 
   std::mutex mutex_;  // protects all members below; taken before the other mutex
   bool quit_ = false;
@@ -223,6 +226,7 @@ class LocalWorker final : public Worker {
   int64_t drain_by_us_ = 0;  // then running attempts are asked to end; 0 while not draining
   uint64_t released_ = 0;    // the newest commit that is durable
   std::deque<PendingOrder> pending_;     // bounded by the head's assignments
+  wire::ToExecutor start_message_;       // of the newest order: the next one takes its memory
   std::list<Slot> slots_;                // removed in bury()
   std::vector<ReplicaRecord> replicas_;  // not adopted yet
   std::set<core::RunId> left_;           // their services go on without this engine

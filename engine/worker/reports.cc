@@ -91,7 +91,7 @@ void LocalWorker::handle(Slot& slot, wire::FromExecutor& message) {
   Report report{};
   if (!to_report(message, report)) return;
   auto running = std::find_if(slot.queue.begin(), slot.queue.end(), [&](const AssignedAttempt& r) {
-    return r.order.rank_id() == report.rank_id();
+    return r.order.rank == report.rank && r.order.id == report.id;
   });
   if (running == slot.queue.end()) return;  // an attempt that this slot does not run: stale
   if (auto* finished = report.as<TaskFinished>()) {
@@ -104,7 +104,7 @@ void LocalWorker::handle(Slot& slot, wire::FromExecutor& message) {
       finished->usage.peak_memory = running->memory_peak;
     adjust(slot, *running, *finished);
     // The head adds the rank that caused a timeout.
-    if (!finished->of_gang && !running->timed_out)
+    if (running->order.ranks > 1 && !finished->of_gang && !running->timed_out)
       finished->failure = of_rank(running->order, std::move(finished->failure));
     bool was_first = running == slot.queue.begin();
     if (was_first) end_errors(slot);
@@ -117,7 +117,7 @@ void LocalWorker::handle(Slot& slot, wire::FromExecutor& message) {
   add_report(std::move(report));
 }
 
-void LocalWorker::add_report(Report report) {
+void LocalWorker::add_report(Report&& report) {
   if (auto* lines = report.as<LogLines>()) {
     lines->cost = lines->text.size() + kLogCost;
     unacked_ += lines->cost;
@@ -156,7 +156,7 @@ void LocalWorker::adjust(const Slot& slot, AssignedAttempt& running, TaskFinishe
 void LocalWorker::requeue(Slot& slot, const core::AttemptId& id) {
   for (auto running = slot.queue.begin(); running != slot.queue.end(); ++running) {
     if (running->order.id != id) continue;
-    pending_.push_front({std::move(running->order), running->commit});
+    pending_.emplace_front(std::move(running->order), running->commit);
     slot.queue.erase(running);
     return;
   }

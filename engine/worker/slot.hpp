@@ -24,6 +24,8 @@ namespace flow {
 
 /// An order that was sent to an executor. The first of a slot's queue is the running one.
 struct AssignedAttempt {
+  AssignedAttempt() = default;
+  explicit AssignedAttempt(AttemptOrder&& moved) : order(std::move(moved)) {}
   AttemptOrder order;
   Secrets secrets;              // of the order
   int64_t began_us = 0;         // time when it became the first, or was released if that was later

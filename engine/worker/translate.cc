@@ -4,13 +4,21 @@
 
 namespace flow {
 
-wire::AttemptName wire_name(const core::AttemptId& id, uint32_t rank) {
-  wire::AttemptName name;
+namespace {
+
+void put_name(const core::AttemptId& id, uint32_t rank, wire::AttemptName& name) {
   name.set_run(id.run);
   name.set_unit(id.unit);
   name.set_attempt(id.attempt);
   name.set_epoch(id.epoch);
   name.set_rank(rank);
+}
+
+}  // namespace
+
+wire::AttemptName wire_name(const core::AttemptId& id, uint32_t rank) {
+  wire::AttemptName name;
+  put_name(id, rank, name);
   return name;
 }
 
@@ -20,8 +28,9 @@ core::AttemptId attempt_id(const wire::AttemptName& name) {
 
 RankId rank_id(const wire::AttemptName& name) { return {attempt_id(name), name.rank()}; }
 
+// Most texts are empty, which is as if they were not set; but setting one allocates it.
 void fill_start(const AttemptOrder& order, const std::string& scratch, wire::Start& start) {
-  *start.mutable_id() = wire_name(order.id, order.rank);
+  put_name(order.id, order.rank, *start.mutable_id());
   if (!order.gang_key.empty()) {
     start.set_ranks(order.ranks);
     start.set_local_rank(order.local_rank);
@@ -32,10 +41,10 @@ void fill_start(const AttemptOrder& order, const std::string& scratch, wire::Sta
     for (const std::string& uuid : order.visible) start.add_visible(uuid);
   }
   start.set_task(order.task);
-  start.set_tag(order.tag);
+  if (!order.tag.empty()) start.set_tag(order.tag);
   start.set_task_name(order.task_name);
   start.set_kind(static_cast<uint32_t>(order.kind));
-  start.set_bundle(std::string(order.bundle.view()));
+  start.set_bundle(order.bundle.view().data(), order.bundle.view().size());
   start.set_ordinal(order.ordinal);
   start.set_args(order.args);
   for (const auto& [digest, bytes] : order.blobs) {
@@ -43,7 +52,7 @@ void fill_start(const AttemptOrder& order, const std::string& scratch, wire::Sta
     blob.set_digest(std::string(digest.view()));
     blob.set_data(bytes);
   }
-  start.set_key(std::string(order.key.view()));
+  start.set_key(order.key.view().data(), order.key.view().size());
   start.set_seed(order.seed);
   start.set_cpus(static_cast<uint32_t>(std::max(1, order.resources.cpus_milli / 1000)));
   start.set_memory_bytes(order.resources.memory_bytes);
@@ -57,7 +66,7 @@ void fill_start(const AttemptOrder& order, const std::string& scratch, wire::Sta
   for (const auto& step : order.steps) add(*start.add_steps(), step);
   for (const auto& signal : order.signals) add(*start.add_signals(), signal);
   start.set_has_checkpoint(order.has_checkpoint);
-  start.set_checkpoint(order.checkpoint);
+  if (!order.checkpoint.empty()) start.set_checkpoint(order.checkpoint);
   for (const AttemptOrder::Wait& wait : order.waits) {
     wire::Wait& out = *start.add_waits();
     out.set_name(wait.name);
@@ -89,10 +98,10 @@ void fill_start(const AttemptOrder& order, const std::string& scratch, wire::Sta
   start.set_batch_max(order.service.batch_max);
   start.set_batch_wait_us(order.service.batch_wait_us);
   start.set_request_timeout_ms(order.request_timeout_ms);
-  start.set_traceparent(order.traceparent);
+  if (!order.traceparent.empty()) start.set_traceparent(order.traceparent);
   if (order.kind == TaskKind::service) start.set_service(encode_service_options(order.service));
-  start.set_service_keys(order.service_keys);
-  start.set_front(order.front);
+  if (!order.service_keys.empty()) start.set_service_keys(order.service_keys);
+  if (!order.front.empty()) start.set_front(order.front);
   start.set_front_lease_ms(order.front_lease_ms);
   start.set_grace_ms(order.grace_ms);
   start.set_named_args(order.named_args);

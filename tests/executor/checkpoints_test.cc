@@ -46,6 +46,7 @@ struct TempFolder {
   std::atomic<bool> holds{false}, refuses{false};
   std::mutex mutex;
   std::vector<std::string> rows;
+  int targets = 0;  // made since the newest begin()
   Checkpoints checkpoints;
 
   static std::string make_folder() {
@@ -59,14 +60,18 @@ struct TempFolder {
     fs::remove_all(folder, error);
   }
   void begin(const std::string& row = "", const std::string& mark = "1-1") {
-    checkpoints.begin("checkpoints/run/train.0-abc", mark, row,
-                      [this](const std::string& each, const Checkpoints::Blobs&) {
-                        while (holds) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-                        if (refuses) return false;
-                        std::lock_guard lock(mutex);
-                        rows.push_back(each);
-                        return true;
-                      });
+    auto commit = [this](const std::string& each, const Checkpoints::Blobs&) {
+      while (holds) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      if (refuses) return false;
+      std::lock_guard lock(mutex);
+      rows.push_back(each);
+      return true;
+    };
+    targets = 0;
+    checkpoints.begin(row, [this, mark, commit]() -> Checkpoints::Target {
+      targets++;
+      return {"checkpoints/run/train.0-abc", mark, commit};
+    });
   }
   size_t row_count() {
     std::lock_guard lock(mutex);
@@ -179,6 +184,26 @@ TEST_CASE("a dropped checkpoint is neither committed nor left on the disk") {
   REQUIRE(temp.checkpoints.finish().ok());
   CHECK(temp.files() == std::vector<std::string>{"1-99-1.safetensors"});
   CHECK(step_of(temp.newest()) == 5);
+}
+
+TEST_CASE("the first checkpoint of an attempt makes its target") {
+  TempFolder temp;
+  temp.begin();
+  REQUIRE(temp.checkpoints.finish().ok());
+  temp.checkpoints.drop();
+  CHECK(temp.targets == 0);
+  temp.begin("", "1-2");
+  for (int step = 1; step <= 3; step++) {
+    REQUIRE(temp.checkpoints.save(state_of(step), {}).ok());
+    REQUIRE(temp.checkpoints.finish().ok());
+  }
+  CHECK(temp.targets == 1);
+  CHECK(temp.files() == std::vector<std::string>{"1-2-3.safetensors"});
+  temp.begin("", "1-3");
+  REQUIRE(temp.checkpoints.save(state_of(4), {}).ok());
+  REQUIRE(temp.checkpoints.finish().ok());
+  CHECK(temp.targets == 1);
+  CHECK(temp.files() == std::vector<std::string>{"1-3-1.safetensors"});
 }
 
 TEST_CASE("a write error is reported once by the next call, and the older state is kept") {

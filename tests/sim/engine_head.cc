@@ -149,12 +149,13 @@ bool Head::act() {
 }
 
 void Head::report_again(const std::string& worker, const Report& report) {
-  world_.after(world_.random.below(150), [this, start = starts_, worker, report] {
-    if (start != starts_ || !is_up()) return;
-    world_.note("a report comes again, of " + text_of(report.id));
-    EngineComponents& parts = loop_->parts();
-    parts.inbox.post(parts.reports.input_of(report, worker));
-  });
+  world_.after(world_.random.below(150),
+               [this, start = starts_, worker, report = report]() mutable {
+                 if (start != starts_ || !is_up()) return;
+                 world_.note("a report comes again, of " + text_of(report.id));
+                 EngineComponents& parts = loop_->parts();
+                 parts.inbox.post(parts.reports.input_of(std::move(report), worker));
+               });
 }
 
 void Head::check_ranks() const {
