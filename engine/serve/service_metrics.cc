@@ -105,7 +105,7 @@ void ServiceMetrics::add(const ServiceMetrics& other) {
 std::vector<ServiceMetrics::DurationBucket> ServiceMetrics::durations() const {
   std::vector<DurationBucket> buckets;
   for (size_t i = 0; i < kBuckets; i++)
-    buckets.push_back({i + 1 < kBuckets ? kDurationLimits[i].us : 0, durations_[i]});
+    buckets.push_back({i + 1 < kBuckets ? kDurationLimits[i].us : 0, durations_.counts[i]});
   return buckets;
 }
 
