@@ -5,6 +5,11 @@
 
 namespace flow {
 
+void WorkerRegistry::set_own(std::unique_ptr<Worker> own) {
+  own_ = std::move(own);
+  if (!held_fronts_.empty()) own_->hold_fronts(held_fronts_);
+}
+
 void WorkerRegistry::attach(const std::string& name, std::shared_ptr<WorkerConnection> connection,
                             std::string address) {
   std::lock_guard lock(mutex_);

@@ -16,8 +16,9 @@ namespace flow {
 /// its attempts with the state and decides about the missing ones.
 class WorkerRegistry {
  public:
-  /// Call it before any other method. Not thread-safe.
-  void set_own(std::unique_ptr<Worker> own) { own_ = std::move(own); }
+  /// Call it before orders are staged. Not thread-safe. It gets the fronts that are held already:
+  /// those of services that a start of the engine found on other workers.
+  void set_own(std::unique_ptr<Worker> own);
   bool has_own() const { return own_ != nullptr; }
   /// See Worker.
   void leave_services(std::set<core::RunId> runs) {

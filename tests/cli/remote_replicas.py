@@ -281,6 +281,67 @@ class RemoteReplicas(cluster_place.ClusterPlace):
         self.until_four_without(list(before)[0])
         self.end_without_failures(run, clients)
 
+    def write_version(self, options=""):
+        self.write("pipeline.lua", SCRIPT.replace("replicas = 4", "replicas = 1" + options))
+
+    def deploy(self, options=""):
+        """The run of a version of `prod` that has taken over its traffic."""
+        self.write_version(options)
+        return self.detached("run", "pipeline.lua", "--name", "prod")["run"]
+
+    def percents(self):
+        return {service["version"]: service["percent"] or 0 for service in self.services()}
+
+    def restart_head(self, run):
+        self.kill(self.head_process)
+        self.head("--lost-after", "2s")
+        self.until_status("a", "up")
+        self.until("the run serves", lambda: self.show(run)["status"] == "serving")
+
+    def engine_ends(self):
+        """How often the front has noticed during a canary that its engine has ended."""
+        (log,) = glob.glob(self.path(".flow", "fronts", "*", "front.log"))
+        return self.read(log).count("the engine has ended during a canary")
+
+    def stop_all(self, clients):
+        self.until_answered(clients)
+        self.stop_load(clients)
+        self.assertEqual([client.failures for client in clients], [[]] * CLIENTS)
+        for run in sorted(self.percents(), reverse=True):
+            self.good("stop", run)
+        self.until("all have ended", lambda: self.services() == [])
+
+    # The leases of these fronts are the default: the next head knows them before it resumes the runs.
+
+    def test_versions_take_over_after_a_head_was_killed(self):
+        self.head("--lost-after", "2s")
+        self.serving_worker("a")
+        run = self.deploy()
+        clients = self.load()
+        for options in ("", ', canary = { 50, every = "100ms", min_requests = 10 }'):
+            self.restart_head(run)
+            run = self.deploy(options)
+            self.until("it has all traffic", lambda: self.percents() == {run: 100})
+        self.assertEqual(self.engine_ends(), 0)
+        self.stop_all(clients)
+
+    def test_a_canary_goes_on_after_a_head_was_killed(self):
+        self.head("--lost-after", "2s")
+        self.serving_worker("a")
+        before = self.deploy()
+        clients = self.load()
+        self.write_version(', canary = { 50, every = "1h" }')
+        self.start("run", "pipeline.lua", "--name", "prod", "--json")
+        self.until("its first step", lambda: sorted(self.percents().values()) == [50, 50])
+        self.kill(self.head_process)
+        self.until("the traffic is back", lambda: self.percents()[before] == 100)
+        self.head("--lost-after", "2s")
+        self.until("its step again", lambda: sorted(self.percents().values()) == [50, 50])
+        self.until_answered(clients)
+        self.assertEqual(sorted(self.percents().values()), [50, 50])
+        self.assertEqual(self.engine_ends(), 1)
+        self.stop_all(clients)
+
     def test_a_stopped_worker_is_a_cut_link(self):
         run = self.serve()
         clients = self.load()
