@@ -145,6 +145,28 @@ void result_edges(const Run& run, UnitId unit, std::vector<Edge>& out) {
   keep_one_each(out);
 }
 
+std::set<UnitId> joins_of_services(const Run& run) {
+  std::set<UnitId> joins;
+  std::vector<UnitId> held;
+  for (UnitId service : run.services)
+    if (!run.units[service].dropped) held.push_back(run.unit_of(run.units[service].node));
+  auto add = [&](UnitId join) {
+    if (joins.insert(join).second) held.push_back(join);
+  };
+  std::vector<Edge> edges;
+  for (size_t i = 0; i < held.size(); i++) {
+    UnitId from = held[i];
+    if (run.units[from].instance >= 0) add(run.unit_of(run.units[from].node));  // its map
+    for_each_dependent(run, from, [&](UnitId dependent, bool guard) {
+      if (guard || run.units[dependent].dropped || joins.contains(dependent)) return;
+      result_edges(run, dependent, edges);
+      bool holds = std::ranges::any_of(edges, [&](const Edge& edge) { return edge.from == from; });
+      if (holds) add(dependent);
+    });
+  }
+  return joins;
+}
+
 bool is_satisfied(const Run& run, UnitId unit, const Edge& edge) {
   const Unit& from = run.units[edge.from];
   if (!edge.guard) return from.satisfied;

@@ -1,5 +1,6 @@
 // Edges between a run's units, computed from the plan and the calls of dynamic tasks.
 #pragma once
+#include <set>
 #include <vector>
 
 #include "engine/core/core.hpp"
@@ -29,6 +30,10 @@ class EdgeReader {
 
 /// Dependencies of the result of a resolved when or an expanded dynamic task. Replaces `out`.
 void result_edges(const Run& run, UnitId unit, std::vector<Edge>& out);
+
+/// The whens, dynamic tasks and maps of dynamic tasks whose value holds a service, itself or in
+/// that of another of them.
+std::set<UnitId> joins_of_services(const Run& run);
 
 bool is_satisfied(const Run& run, UnitId unit, const Edge& edge);
 /// Whether the edge can never be satisfied, because its source ended without success.

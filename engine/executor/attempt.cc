@@ -174,6 +174,7 @@ Value Attempt::redacted(const Value& value) const {
 void Attempt::log_stream(uint32_t stream, std::string_view text, bool ends_line) {
   std::string line = hidden(std::string(text));
   int64_t now = now_ms();
+  std::lock_guard lock(log_mutex_);
   for (size_t at = 0; at == 0 || at < line.size(); at += kLogLineMax) {
     bool is_last = at + kLogLineMax >= line.size();
     auto entry = log_bound_.add({stream, line.substr(at, kLogLineMax), now}, ends_line && is_last);

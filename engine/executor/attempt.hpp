@@ -1,5 +1,6 @@
 // One attempt in an executor: its order, its blobs, and its reports.
 #pragma once
+#include <mutex>
 #include <set>
 #include <string>
 #include <utility>
@@ -192,6 +193,7 @@ class Attempt final : public AttemptHost {
   int64_t stage_us_ = -1;  // -1: it has not begun
   int64_t ended_us_ = 0;   // its function; 0: not yet
   core::AttemptUsage usage_;
+  std::mutex log_mutex_;  // of log_bound_: a service's calls are watched by a thread
   LogBound log_bound_;
   int64_t last_progress_us_ = 0;
   Secrets secrets_;

@@ -4,6 +4,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <thread>
 #include <utility>
 
 #include "engine/base/size_units.hpp"
@@ -16,6 +21,7 @@
 #include "engine/serve/oip_datatypes.hpp"
 #include "engine/serve/predict_result.hpp"
 #include "engine/serve/request_parameters.hpp"
+#include "engine/serve/service_options.hpp"
 #include "engine/serve/tensor_frames.hpp"
 #include "engine/value/utf8.hpp"
 
@@ -77,6 +83,56 @@ Status warm_up(Attempt& attempt, ScriptVm& vm, const std::vector<WarmupTensor>& 
                                 attempt.shown_task(), outputs.error().message));
 }
 
+/// Logs each call of `predict` that takes longer than the `timeout` of the service, as soon as it
+/// does: such a call may never return, and the main thread is busy until then.
+class CallWatch {
+ public:
+  explicit CallWatch(Attempt& attempt)
+      : attempt_(attempt), thread_([this](const std::stop_token& stop) { watch(stop); }) {}
+
+  /// The thread is woken only if no call was under way when it last looked.
+  void begin() {
+    constexpr int64_t kTimeoutMsMax = int64_t{365} * 24 * 3600 * 1000;
+    int64_t timeout_ms = attempt_.start().request_timeout_ms();
+    if (timeout_ms <= 0) timeout_ms = ServiceOptions{}.request_timeout_ms;
+    std::lock_guard lock(mutex_);
+    timeout_ms_ = timeout_ms;
+    deadline_ = Clock::now() + std::chrono::milliseconds(std::min(timeout_ms, kTimeoutMsMax));
+    if (std::exchange(is_idle_, false)) begun_.notify_one();
+  }
+  void end() {
+    std::lock_guard lock(mutex_);
+    deadline_.reset();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void watch(const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    while (!stop.stop_requested()) {
+      if (!deadline_) {
+        is_idle_ = true;
+        begun_.wait(lock, stop, [this] { return !is_idle_; });
+        continue;
+      }
+      begun_.wait_until(lock, stop, Clock::time_point(*deadline_), [] { return false; });
+      if (!deadline_ || *deadline_ > Clock::now()) continue;
+      deadline_.reset();
+      attempt_.log(fmt::format("a call of `predict` takes longer than the `timeout` of {}",
+                               format_duration(timeout_ms_)));
+    }
+  }
+
+  Attempt& attempt_;
+  std::mutex mutex_;
+  std::condition_variable_any begun_;
+  std::optional<Clock::time_point> deadline_;  // of the call that is under way and not logged
+  int64_t timeout_ms_ = 0;
+  bool is_idle_ = false;
+  std::jthread thread_;  // last: it uses the other members
+};
+
 /// The attempt of a service while it serves.
 class Serving {
  public:
@@ -96,9 +152,13 @@ class Serving {
     ServiceLease lease(attempt_, [this] { replica_.wake(); });
     is_ready_ = true;
     attempt_.service_ready(url_);
+    CallWatch watch(attempt_);
     return replica_.serve(
-        [this](const BatchMessage& batch, ResponseParameters& parameters) {
-          return predict(attempt_, vm_, batch, parameters);
+        [&](const BatchMessage& batch, ResponseParameters& parameters) {
+          watch.begin();
+          auto outputs = predict(attempt_, vm_, batch, parameters);
+          watch.end();
+          return outputs;
         },
         [&] {
           if (auto order = attempt_.link().take_adoption()) adopt(*order, lease);

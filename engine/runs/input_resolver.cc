@@ -19,6 +19,7 @@ constexpr size_t kValueCacheBytes = 64 << 20;
 constexpr size_t kCachedValueBytes = 128;  // estimated size of a value's entry
 constexpr size_t kTextMax = 120;
 constexpr size_t kInputsMax = 16'384, kInputsOfOneMax = 32;
+constexpr size_t kJoinDepthMax = 100;  // joins within joins that the run's result puts together
 
 void hash_component(Sha256& hash, const KeyComponent& component) {
   uint64_t length = component.name.size();
@@ -283,35 +284,84 @@ Result<Value> InputResolver::follow(const core::Run& run, const Ref& ref) {
                                 core::shown_name(run, ref.node), part.error().message));
 }
 
+bool InputResolver::is_service(const core::Run& run, core::UnitId unit) {
+  const TaskDef* def = def_of(run, unit);
+  return def != nullptr && def->kind == TaskKind::service;
+}
+
+Value InputResolver::service_value(const core::Run& run, core::UnitId unit) {
+  const core::Unit& u = run.units[unit];
+  bool has_failed = core::is_final(u.status) && u.status != core::UnitStatus::succeeded;
+  if (has_failed) return Value::null();
+  std::string url = core::is_replica_set(run, unit) ? url_of_replicas(run, unit) : url_of(u);
+  return Value::map({{Value("url"), Value(url)}});
+}
+
+const Value& InputResolver::joined_value(const core::Run& run, core::UnitId unit) {
+  const core::Unit& u = run.units[unit];
+  const TaskNode& node = run.node(u.node);
+  if (node.kind == NodeKind::when) {
+    bool is_then = u.branch == core::Branch::then_branch;
+    return is_then ? node.detail().then_value : node.detail().else_value;
+  }
+  const Value* calls = core::dynamic_value(run, unit);
+  FLOW_CHECK(calls != nullptr);
+  return *calls;
+}
+
+// Services may have moved since the value was gathered.
+Result<Value> InputResolver::gather_again(const core::Run& run, const Ref& join,
+                                          RunResult& result) {
+  if (!core::is_map_unit(run, join.node)) {
+    auto found = result.values.find(join.node);
+    if (found != result.values.end()) return found->second;
+    auto value = substitute(run, joined_value(run, join.node), &result);
+    if (value.ok()) result.values.emplace(join.node, *value);
+    return value;
+  }
+  std::vector<Value> items;
+  for (core::UnitId instance : core::instances_of(run, join.node)) {
+    bool is_missing = run.units[instance].gives_missing;
+    auto item = is_missing ? Value::missing() : part_of_result(run, Ref{instance, {}}, result);
+    FLOW_TRY(item);
+    is_missing = item->kind() == Value::Kind::missing;
+    if (is_missing && !join.keeps_places) continue;
+    items.push_back(is_missing || item->is_nil() ? Value::null() : std::move(*item));
+  }
+  return Value::list(std::move(items));
+}
+
+Result<Value> InputResolver::part_of_result(const core::Run& run, const Ref& ref,
+                                            RunResult& result) {
+  if (is_service(run, ref.node)) return service_value(run, ref.node);
+  if (run.units[ref.node].status != core::UnitStatus::succeeded) return Value::null();
+  auto or_null = [](Result<Value> part) { return part.ok() ? part : Result<Value>(Value::null()); };
+  if (result.joins.contains(ref.node) && result.depth < kJoinDepthMax) {
+    result.depth++;
+    auto whole = gather_again(run, ref, result);
+    result.depth--;
+    FLOW_TRY(whole);
+    return or_null(value_at(*whole, ref.path));
+  }
+  auto whole = result_of(run, ref.node);
+  FLOW_TRY(whole);  // a result that exists but cannot be read is not a missing part
+  return or_null(follow(run, ref));
+}
+
 Result<Value> InputResolver::substitute(const core::Run& run, const Value& value,
-                                        bool missing_is_null) {
+                                        RunResult* result) {
   if (!has_ref(value)) return value;
   if (value.kind() == Value::Kind::ref) {
     const Ref& ref = value.as_ref();
-    const core::Unit& unit = run.units[ref.node];
-    if (missing_is_null) {
-      const TaskNode& node = run.node(unit.node);
-      const TaskDef* def = node.kind == NodeKind::when ? nullptr : &run.plan->defs[node.def];
-      bool has_failed = core::is_final(unit.status) && unit.status != core::UnitStatus::succeeded;
-      if (def != nullptr && def->kind == TaskKind::service && !has_failed) {
-        std::string url = unit.detail ? unit.detail->url : "";
-        if (core::is_replica_set(run, ref.node)) url = url_of_replicas(run, ref.node);
-        return Value::map({{Value("url"), Value(url)}});
-      }
-      if (unit.status != core::UnitStatus::succeeded) return Value::null();
-      auto whole = result_of(run, ref.node);
-      FLOW_TRY(whole);  // a result that exists but cannot be read is not a missing part
-      auto part = follow(run, ref);
-      return part.ok() ? part : Result<Value>(Value::null());
-    }
-    return follow(run, ref);
+    if (result != nullptr) return part_of_result(run, ref, *result);
+    return is_service(run, ref.node) ? service_value(run, ref.node) : follow(run, ref);
   }
   Value::Table out;
   const Value::Table& table = value.as_table();
   out.list.reserve(table.list.size());
   size_t last = table.list.size();
   for (const Value& item : table.list) {
-    auto replaced = substitute(run, item, missing_is_null);
+    auto replaced = substitute(run, item, result);
     FLOW_TRY(replaced);
     out.list.push_back(std::move(*replaced));
   }
@@ -323,7 +373,7 @@ Result<Value> InputResolver::substitute(const core::Run& run, const Value& value
     if (item.is_nil()) item = Value::null();
   }
   for (const auto& [key, field] : table.fields) {
-    auto replaced = substitute(run, field, missing_is_null);
+    auto replaced = substitute(run, field, result);
     FLOW_TRY(replaced);
     if (!replaced->is_nil()) out.fields.emplace_back(key, std::move(*replaced));
   }
@@ -340,7 +390,7 @@ Result<Value> InputResolver::item_of(const core::Run& run, core::UnitId instance
     FLOW_TRY(list);
     return list->as_table().list[index];
   }
-  auto item = substitute(run, items.as_table().list[index], false);
+  auto item = substitute(run, items.as_table().list[index], nullptr);
   FLOW_TRY(item);
   return item->is_nil() ? Value::null() : std::move(*item);
 }
@@ -356,7 +406,7 @@ Result<Value> InputResolver::argument_list(const core::Run& run, core::UnitId un
   const Value written = node.args.value();
   if (written.kind() == Value::Kind::table) {
     for (const Value& arg : written.as_table().list) {
-      auto value = substitute(run, arg, false);
+      auto value = substitute(run, arg, nullptr);
       FLOW_TRY(value);
       args.push_back(std::move(*value));
     }
@@ -400,7 +450,7 @@ Status InputResolver::append_argument(const core::Run& run, const Value& argumen
     out += (*stored)->bytes;
     return {};
   }
-  auto value = substitute(run, argument, false);
+  auto value = substitute(run, argument, nullptr);
   FLOW_TRY(value);
   append_value(*value, out);
   return {};
@@ -653,19 +703,12 @@ Result<Value> InputResolver::gather(const core::Run& run, core::UnitId unit) {
 
 Result<Value> InputResolver::gather_any_depth(const core::Run& run, core::UnitId unit) {
   if (unit == kNoNode) {
-    auto result = substitute(run, run.plan->result, true);
+    RunResult parts{core::joins_of_services(run), {}, 0};
+    auto result = substitute(run, run.plan->result, &parts);
     FLOW_TRY(result);
     return holds_missing(*result) ? missing_as_null(*result) : *result;
   }
-  const core::Unit& u = run.units[unit];
-  const TaskNode& node = run.node(u.node);
-  if (node.kind == NodeKind::when) {
-    bool is_then = u.branch == core::Branch::then_branch;
-    return substitute(run, is_then ? node.detail().then_value : node.detail().else_value, false);
-  }
-  const Value* calls = core::dynamic_value(run, unit);
-  FLOW_CHECK(calls != nullptr);
-  return substitute(run, *calls, false);
+  return substitute(run, joined_value(run, unit), nullptr);
 }
 
 }  // namespace flow

@@ -3,8 +3,10 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -71,7 +73,25 @@ class InputResolver {
 
  private:
   Result<Value> gather_any_depth(const core::Run& run, core::UnitId unit);
-  Result<Value> substitute(const core::Run& run, const Value& value, bool missing_is_null);
+  /// A run's result while it is put together.
+  struct RunResult {
+    std::set<core::UnitId> joins;          // those that hold services
+    std::map<core::UnitId, Value> values;  // of these, as far as they were needed
+    size_t depth = 0;                      // of the join that is put together now
+  };
+  /// Replaces the refs in `value`. In a run's result, which `result` is for, what does not exist is
+  /// flow.null; else it is an error.
+  Result<Value> substitute(const core::Run& run, const Value& value, RunResult* result);
+  /// The value of a join that holds services, with the URLs that these have now.
+  Result<Value> gather_again(const core::Run& run, const Ref& join, RunResult& result);
+  Result<Value> part_of_result(const core::Run& run, const Ref& ref, RunResult& result);
+  /// Whether the unit is a service, or the set of its replicas.
+  static bool is_service(const core::Run& run, core::UnitId unit);
+  /// What a service is in a value: `{ url = … }`, flow.null if it failed. The URL is "" while the
+  /// service is down.
+  static Value service_value(const core::Run& run, core::UnitId unit);
+  /// What the branch of a resolved when, or an expanded dynamic task, returned: with refs.
+  static const Value& joined_value(const core::Run& run, core::UnitId unit);
   Result<Value> follow(const core::Run& run, const Ref& ref);
   Result<Value> list_with_places(const core::Run& run, core::UnitId map_unit);
   /// The item of a map's list that the instance gets.

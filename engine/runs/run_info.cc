@@ -185,6 +185,14 @@ Counts counts_from(const core::RunCounts& c) {
           c.pending,   c.ready,  c.running, c.waiting, c.ignored};
 }
 
+/// Whether the value of a when or of a map could not be gathered, or a condition not be read. These
+/// are no tasks; but such a one is the cause of a failure.
+bool is_failed_join(const core::Run& run, core::UnitId unit) {
+  const core::Unit& u = run.units[unit];
+  return !u.dropped && u.status == core::UnitStatus::failed && u.detail &&
+         u.detail->failure.cause != core::Cause::dependency && !core::is_counted(run, unit);
+}
+
 /// Finds the group of each node, whose units are counted together.
 class NodeGroups {
  public:
@@ -212,7 +220,14 @@ class NodeGroups {
 
 }  // namespace
 
-Counts counts_of(const core::Run& run) { return counts_from(run.counts); }
+Counts counts_of(const core::Run& run) {
+  Counts counts = counts_from(run.counts);
+  // Those of the tasks, of which ignored ones are no failed units.
+  if (run.failed_units == counts.failed - counts.ignored) return counts;
+  for (core::UnitId unit = 0; unit < run.units.size(); unit++)
+    if (is_failed_join(run, unit)) counts.failed++;
+  return counts;
+}
 
 std::vector<CountedTask> counts_by_task(const core::Run& run) {
   NodeGroups groups(run);
@@ -412,12 +427,8 @@ RunInfo info_of_run(const core::Run& run, const RunRecord& record, InputResolver
                     const core::State* state) {
   RunInfo info = summary_of_run(run, record, resolver, state);
   for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
-    const core::Unit& u = run.units[unit];
-    // A join is not a task; but if its value could not be gathered, it is the cause of the failure.
-    bool is_broken = u.status == core::UnitStatus::failed && u.detail &&
-                     u.detail->failure.cause != core::Cause::dependency;
-    if ((core::is_counted(run, unit) || is_broken) && !u.dropped)
-      info.tasks.push_back(task_info(run, unit, state));
+    bool is_shown = core::is_counted(run, unit) || is_failed_join(run, unit);
+    if (is_shown && !run.units[unit].dropped) info.tasks.push_back(task_info(run, unit, state));
   }
   return info;
 }

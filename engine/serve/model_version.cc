@@ -275,10 +275,6 @@ void ModelVersion::reject(PendingRequest& pending, int status, const std::string
 
 void ModelVersion::count_call(int64_t rows, Clock::duration duration) {
   own_metrics().count_batch(rows, duration);
-  if (duration <= milliseconds(options().request_timeout_ms)) return;
-  log(fmt::format("a call of `predict` took {}, longer than the `timeout` of {}",
-                  format_duration(std::chrono::duration_cast<milliseconds>(duration).count()),
-                  format_duration(options().request_timeout_ms)));
 }
 
 // ---- Replicas

@@ -22,6 +22,33 @@ local scale = flow.service("scale", { port = 0 }, function(ctx, by)
 end)
 return flow.pipeline("scaled", { by = flow.param.int { default = 2 } }, function(p) return scale(factor(p.by)) end)
 '''
+# Services that branches, dynamic tasks and maps of these return.
+JOINED = SCRIPT[:SCRIPT.index("return flow.pipeline")] + r'''
+local yes = flow.task("yes", function(ctx) return true end)
+local url = flow.task("url", function(ctx, api) return api.url end)
+local pair = flow.service("pair", { port = 0, replicas = 2 }, function(ctx) return { predict = function(x) return x end } end)
+local some = flow.dynamic("some", function(ctx, by) return { scale(by), by } end)
+return flow.pipeline("joined", {}, function()
+  local ok = yes()
+  flow.when(ok, function() return scale(1) end)
+  local direct = flow.when(ok, function() return scale(2) end)
+  local nested = flow.when(ok, function()
+    return { inner = flow.when(ok, function() return { api = scale(3), n = 3 } end), outer = direct }
+  end)
+  return {
+    direct = direct, nested = nested, part = nested.inner.api, taken = url(direct),
+    some = some(4), mapped = flow.map(some, { 5, 6 }), pair = flow.when(ok, function() return pair() end),
+    other = flow.when(ok, function() return 1 end, function() return scale(7) end),
+  }
+end)
+'''
+# The branch has its value while the run waits for a signal.
+OPEN = SCRIPT[:SCRIPT.index("return flow.pipeline")] + r'''
+local go = flow.task("go", function(ctx) return ctx:wait("go") end)
+return flow.pipeline("open", {}, function()
+  return { api = flow.when(factor(2), function() return scale(2) end), go = go() }
+end)
+'''
 BODY = json.dumps({"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [4]}]}).encode()
 
 
@@ -145,6 +172,38 @@ return flow.pipeline("held", {}, function() return hold("%s", "a") end)''' % sel
         self.good("stop", "two")
         self.exits(2, self.flow("rollback", "two"), "no run with the name `two` serves")
         self.exits(2, self.flow("serve", "three"), "there is no run `three`")
+
+    def test_a_service_in_the_value_of_a_branch_or_a_dynamic_task_is_its_url(self):
+        self.write("pipeline.lua", JOINED)
+        left = self.detached("run", ".")
+        shown = self.show(left["run"])
+        self.assertEqual((shown["status"], shown["counts"]["failed"]), ("serving", 0))
+        api = {each["service"]: {"url": each["url"]} for each in shown["services"]}
+        self.assertEqual(len({each["url"] for each in api.values()}), 7, api)
+        self.assertEqual(shown["result"], {
+            "direct": api["scale#2"], "nested": {"inner": {"api": api["scale#3"], "n": 3}, "outer": api["scale#2"]},
+            "part": api["scale#3"], "taken": api["scale#2"]["url"], "some": [api["some/scale"], 4],
+            "mapped": [[api["some#2[1]/scale"], 5], [api["some#2[2]/scale"], 6]], "pair": api["pair"], "other": 1})
+        self.assertEqual(infer(shown["result"]["mapped"][1][0]["url"]), [24])
+        self.good("stop", left["run"])
+        self.assertEqual(self.show(left["run"])["result"], shown["result"])
+
+    def test_a_resumed_run_has_the_url_of_a_service_in_a_branch_that_was_complete(self):
+        self.write("pipeline.lua", OPEN)
+        run = self.start("run", ".", "--name", "prod")
+        self.until_waits("go")
+        self.until("it is ready", lambda: any(each["url"] for each in self.show("prod")["services"]))
+        run.send_signal(signal.SIGINT)
+        self.exits(3, self.end(run))
+        again = self.start("resume", "prod")
+        self.until("it is ready again", lambda: any(each["url"] for each in self.show("prod").get("services", [])))
+        self.good("signal", "prod", "go", "3")
+        self.until("it serves", lambda: self.show("prod")["status"] == "serving")
+        shown = self.show("prod")
+        self.assertEqual(shown["result"], {"api": {"url": shown["services"][0]["url"]}, "go": 3})
+        self.assertEqual(infer(shown["result"]["api"]["url"]), [8])
+        self.good("stop", "prod")
+        self.exits(0, self.end(again))
 
     def test_a_rollback_serves_the_version_before(self):
         first = self.detached("run", ".", "--name", "prod", "--param", "by=3")

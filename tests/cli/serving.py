@@ -199,6 +199,9 @@ class Serving(Place):
         late = {"error": "the request was not answered within 300ms"}
         self.assertEqual(infer(url, 13), (504, late))
         self.assertEqual(infer(url, 4), (504, late))  # predict hangs
+        self.until("the call is logged", lambda: "`predict`" in self.good("logs", "last", "double").out)
+        self.assertEqual(self.good("logs", "last", "double").out.count(
+            "a call of `predict` takes longer than the `timeout` of 300ms"), 1)
         self.assertEqual(fetch(url + "/v2/health/ready"), (503, {"ready": False}))
         self.assertEqual(fetch(url + "/v2/health/live"), (200, {"live": True}))
         self.assertEqual(self.show()["status"], "serving")

@@ -444,6 +444,18 @@ end)
                                         "succeeded in 1 attempt.\nIt ran again because, since the run %s:\n  argument `worst` "
                                         "changed from `6` to `2`\n\n`mk#2[3]` failed.\ncause: " % first), text)
 
+    def test_a_branch_whose_value_cannot_be_read_is_one_of_the_failed(self):
+        self.write("part.lua", '''local flow = require "flow"
+local t = flow.task("t", function(ctx, x) return x end)
+return flow.pipeline("part", {}, function() return flow.when(t(true), function() return t({}).a.b end) end)
+''')
+        done = self.exits(1, self.flow("run", "part.lua"), "`when` failed: a part of the result of `t#2` is missing")
+        self.assertRegex(done.out, r"failed: 3 tasks: 0 cached, 2 ran, 0 retried, 1 failed; ")
+        counts = {name: count for name, count in self.show()["counts"].items() if count > 0}
+        self.assertEqual(counts, {"succeeded": 2, "failed": 1})
+        self.assertEqual({name: task["status"] for name, task in self.tasks().items()},
+                         {"t": "succeeded", "t#2": "succeeded", "when": "failed"})
+
     def test_a_plan_reports_what_a_run_would_be_rejected_for(self):
         self.write("needs.lua", '''local flow = require "flow"
 local t = flow.shell("t", { resources = { fpga = 1 }, gpus = 2, env = { T = flow.env("NOT_SET_HERE") }, command = "true" })

