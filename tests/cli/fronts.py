@@ -197,7 +197,7 @@ return flow.pipeline("two", {}, function() return { a(), b() } end)
         port = unused_port()
         self.script("port = 0")
         left = self.detached("run", ".", "--name", "prod")
-        self.refused_version('listen = "127.0.0.2:0"', "is served at a free port of 127.0.0.1", "127.0.0.2")
+        self.refused_version('listen = "127.0.0.2:0"', "is served at 127.0.0.1:", "listens at a free port of 127.0.0.2")
         self.refused_version("port = 0, grpc = %d" % port, "is served without `grpc` by the run " + left["run"],
                              "the new version listens with `grpc` at port %d" % port)
         self.write("new.lua", r'''
