@@ -204,12 +204,17 @@ void Transition::revert(Run& run, const std::string& problem) {
   emit(RunChanged{run.id});
 }
 
-// The run ends or is interrupted: its rollover never was.
+// The run ends or is interrupted: its rollover never was. A run that ends still tells what it was
+// to take over, and at which step it was.
 void Transition::abandon_rollover(Run& run) {
   leave_gate(run);
   if (!has_mutant(Mutant::abandoned_rollover_keeps_traffic))
     emit(ShiftTraffic{run.id, run.rollover.previous, run.rollover.step, 0});
+  Rollover before = run.rollover;
   forget(run.rollover);
+  if (!run.ending && !run.cancelling) return;
+  run.rollover.previous = std::move(before.previous);
+  run.rollover.step = before.step;
 }
 
 // The run has all traffic of its name; the version before drains and ends.

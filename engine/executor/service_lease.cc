@@ -15,6 +15,7 @@ ReplicaRecord record_of(const wire::Start& start) {
   record.run = start.id().run();
   record.unit = start.id().unit();
   Digest::from_bytes(start.key(), record.key);
+  record.options = options_of(start);
   record.gpus.assign(start.gpus().begin(), start.gpus().end());
   record.front = start.front();
   return record;

@@ -13,9 +13,21 @@
 
 namespace flow {
 
+Digest options_of(const wire::Start& start) {
+  wire::Start options;
+  options.set_task_name(start.task_name());
+  options.set_service(start.service());
+  options.set_port(start.port());
+  options.set_batch_max(start.batch_max());
+  options.set_batch_wait_us(start.batch_wait_us());
+  options.set_request_timeout_ms(start.request_timeout_ms());
+  options.set_memory_bytes(start.memory_bytes());
+  return sha256(options.SerializeAsString());
+}
+
 std::string encode_replica_record(const ReplicaRecord& record) {
-  return fmt::format("{} {} {} {} {} {} {} {} {}\n", record.boot, record.start_ticks, record.pid,
-                     record.slot, record.run, record.unit, record.key.hex(),
+  return fmt::format("{} {} {} {} {} {} {} {} {} {}\n", record.boot, record.start_ticks, record.pid,
+                     record.slot, record.run, record.unit, record.key.hex(), record.options.hex(),
                      record.gpus.empty() ? "-" : fmt::format("{}", fmt::join(record.gpus, ",")),
                      record.front);
 }
@@ -31,7 +43,8 @@ std::optional<ReplicaRecord> parse_replica_record(std::string_view text) {
   record.slot = next_word(line);
   record.run = next_word(line);
   has_numbers = has_numbers && read_number(next_word(line), record.unit);
-  bool has_key = Digest::parse_hex(next_word(line), record.key);
+  bool has_key = Digest::parse_hex(next_word(line), record.key) &&
+                 Digest::parse_hex(next_word(line), record.options);
   std::string_view gpus = next_word(line);
   while (!gpus.empty() && gpus != "-") {
     size_t comma = std::min(gpus.find(','), gpus.size());

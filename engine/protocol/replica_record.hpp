@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/protocol/executor.pb.h"
 #include "flow/digest.hpp"
 #include "flow/result.hpp"
 
@@ -26,9 +27,14 @@ struct ReplicaRecord {
   std::string run;
   uint32_t unit = 0;
   Digest key;                     // of the unit
+  Digest options;                 // options_of() its order
   std::vector<std::string> gpus;  // that it sees
   std::string front;              // folder
 };
+
+/// What makes an executor serve in another way, beside its key and its GPUs: the options of the
+/// service, which are no part of the key. Values of the environment do not count.
+Digest options_of(const wire::Start& start);
 
 /// One line of text.
 std::string encode_replica_record(const ReplicaRecord& record);

@@ -324,8 +324,29 @@ std::vector<ServiceInfo> services_of(const core::Run& run, const core::State* st
   return services;
 }
 
+namespace {
+
+/// The run has ended before it had the traffic of its name.
+RolloverInfo stopped_rollover(const core::Run& run) {
+  const core::Rollover& rollover = run.rollover;
+  std::string before = rollover.previous.empty() ? "" : ", " + rollover.previous;
+  return {"stopped",
+          rollover.previous,
+          "the run ended before it had taken over the traffic of its name from the version before" +
+              before,
+          rollover.step + 1,
+          core::step_count(core::canary_of(run)),
+          0};
+}
+
+}  // namespace
+
 RolloverInfo rollover_of(const core::Run& run) {
   const core::Rollover& rollover = run.rollover;
+  bool is_stopped = core::is_final(run.status) &&
+                    (rollover.phase == core::RolloverPhase::waiting ||
+                     (rollover.phase == core::RolloverPhase::none && !rollover.previous.empty()));
+  if (is_stopped) return stopped_rollover(run);
   bool is_done = rollover.phase == core::RolloverPhase::done;
   bool has_none =
       rollover.phase == core::RolloverPhase::none || (is_done && rollover.previous.empty());
@@ -352,7 +373,7 @@ std::string rollover_text(const RolloverInfo& rollover) {
   std::string before = rollover.previous.empty() ? "" : ", run " + rollover.previous;
   if (rollover.phase == "done")
     return fmt::format("it has all traffic; the version before was{}", before.substr(1));
-  if (rollover.phase == "reverting" || rollover.phase == "reverted") return rollover.reason;
+  if (!rollover.reason.empty()) return rollover.reason;
   return fmt::format(
       "it takes over the traffic of its name from the version before{}: step {} of {}, {}% of the "
       "traffic, {}",

@@ -180,6 +180,8 @@ class LocalWorker final : public Worker {
   /// Starts an executor. If that fails, the first order fails with the reason, and the next one
   /// retries.
   Slot* new_slot();
+  /// Kills executors that serve the run's service of this order with other code or options.
+  void kill_replaced(const AttemptOrder& order);
   /// The slot of an executor that serves already for the unit of this order; null if there is none.
   Slot* adopt(const AttemptOrder& order);
   /// Connects to the executor. Nothing if that fails.

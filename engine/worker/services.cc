@@ -90,15 +90,30 @@ void LocalWorker::forget(const core::RunId& run) {
   });
 }
 
+/// A replica of other code or other options must not answer beside those of the order, and keeps
+/// the front from taking what is new.
+void LocalWorker::kill_replaced(const AttemptOrder& order) {
+  if (replicas_.empty()) return;
+  wire::Start start;
+  fill_start(order, "", start);
+  const Digest options = options_of(start);
+  std::erase_if(replicas_, [&](const ReplicaRecord& replica) {
+    bool is_of_service = replica.run == order.id.run && replica.front == order.front;
+    bool is_same = replica.key == order.key && replica.options == options;
+    if (is_of_service && !is_same) kill_replica(replica);
+    return is_of_service && !is_same;
+  });
+}
+
 Slot* LocalWorker::adopt(const AttemptOrder& order) {
+  kill_replaced(order);
   auto found = std::ranges::find_if(replicas_, [&](const ReplicaRecord& replica) {
     return replica.run == order.id.run && replica.unit == order.id.unit;
   });
   if (found == replicas_.end()) return nullptr;
   ReplicaRecord replica = std::move(*found);
   replicas_.erase(found);
-  bool fits = replica.key == order.key && replica.gpus == order.gpus &&
-              replica.front == order.front && is_alive(replica);
+  bool fits = replica.gpus == order.gpus && replica.front == order.front && is_alive(replica);
   auto process = fits ? take_over(replica) : std::nullopt;
   if (!process) {
     kill_replica(replica);

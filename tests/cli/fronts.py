@@ -86,6 +86,62 @@ class Fronts(Place):
         self.assertEqual(infer(again["services"][0]["url"]), (200, 12))
         self.until("the old address is free", lambda: not is_listening(left["services"][0]["url"]))
 
+    def test_new_options_count_also_if_the_function_is_the_same(self):
+        port, other = unused_port(), unused_port()
+        self.script("port = %d" % port)
+        self.write("keys", "secret\n")
+        left = self.detached("run", ".", "--name", "prod", "--front-lease", "10m")
+        options = 'inputs = { z = { "FP32", { -1, 1 } } }, batch = { max = 7 }'
+        self.kill_flow(left)
+        self.script("port = %d, %s" % (port, options))
+        left = self.detached("resume", "prod", "--code", "new", "--front-lease", "10m")
+        url = left["services"][0]["url"]
+        self.assertEqual((infer(url, "z"), infer(url, "x")[0]), ((200, 8), 400))
+        self.kill_flow(left)
+        self.script('port = %d, %s, keys = flow.file("keys")' % (port, options))
+        left = self.detached("resume", "prod", "--code", "new", "--front-lease", "10m")
+        self.assertEqual(infer(url, "z")[0], 401)
+        self.kill_flow(left)
+        self.script("port = %d" % other)
+        left = self.detached("resume", "prod", "--code", "new", "--front-lease", "10m")
+        self.assertEqual(left["services"][0]["url"], "http://127.0.0.1:%d" % other)
+        self.assertEqual(infer(left["services"][0]["url"]), (200, 8))
+        self.until("the old port is free", lambda: not is_listening(url))
+
+    def test_a_service_that_new_code_leaves_as_it_is_goes_on_with_its_processes(self):
+        self.script("port = 0, replicas = 2")
+        left = self.detached("run", ".", "--name", "prod", "--front-lease", "10m")
+        processes = self.replicas()
+        self.assertEqual(len(processes), 2)
+        self.kill_flow(left)
+        with open(self.path("pipeline.lua"), "a") as script:
+            script.write("-- the end\n")
+        again = self.detached("resume", "prod", "--code", "new", "--front-lease", "10m")
+        self.assertEqual(self.replicas(), processes)
+        self.assertEqual(infer(again["services"][0]["url"]), (200, 8))
+
+    def replicas(self):
+        """The processes of the only service, of which all answer."""
+        (service,) = self.good("services", "--json").lines()
+        self.assertTrue(service["ready"])
+        return sorted(replica["pid"] for replica in service["replicas"])
+
+    def test_no_replica_of_the_old_code_answers_beside_the_new_code(self):
+        factor = 2
+        self.script("port = 0", factor)
+        left = self.detached("run", ".", "--name", "prod", "--front-lease", "10m")
+        for replicas in 2, 3, 1:
+            before = self.replicas()
+            self.kill_flow(left)
+            factor += 1
+            self.script("port = 0, replicas = %d" % replicas, factor)
+            left = self.detached("resume", "prod", "--code", "new", "--front-lease", "10m")
+            self.assertEqual([infer(left["services"][0]["url"]) for _ in range(30)], [(200, 4 * factor)] * 30)
+            self.until("all replicas are there", lambda: len(self.replicas()) == replicas)
+            self.assertFalse(set(self.replicas()) & set(before))
+            self.until("the old processes are reaped",
+                       lambda: not any(os.path.exists("/proc/%d" % pid) for pid in before))
+
     def test_the_front_of_a_run_that_is_cancelled_after_its_engine_died_ends(self):
         self.script()
         left = self.detached("run", ".", "--name", "prod", "--front-lease", "10h")

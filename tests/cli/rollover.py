@@ -235,6 +235,32 @@ class Rollover(RolloverPlace):
             self.assertLess(share, 0.5)
         self.open("gate")
 
+    def test_a_version_that_is_stopped_in_its_canary_has_not_taken_over(self):
+        self.hold_engine()
+        self.deploy(1)
+        port = self.load(self.until_status(0, "serving")["url"])
+        first = self.versions()[0]["run"]
+        said = ("the run ended before it had taken over the traffic of its name from the version before, " + first)
+        for number, words, end in ((1, ("--detach",), "stop"), (2, (), "stop"), (3, (), "interrupt")):
+            version = self.deploy(number + 1, 'port = 0, canary = { 50, every = "600s" }', words=words)
+            self.until("the step is observed", lambda: len(self.versions()) > number
+                       and self.rollover(number).get("phase") == "observing")
+            run = self.versions()[number]["run"]
+            if end == "stop":
+                self.good("stop", run)
+            else:
+                version.send_signal(signal.SIGINT)
+            self.exits(1, self.end(version), "`prod` is not served by the run %s: %s." % (run, said))
+            shown = self.show(run)
+            self.assertEqual((shown["status"], shown["rollover"]),
+                             ("succeeded", {"phase": "stopped", "previous": first, "step": 1, "steps": 2, "percent": 0,
+                                            "reason": said}))
+            self.assertIn("stopped, after " + first, self.good("show", run).out)
+            self.until_answers(1, port)
+        self.unload()
+        self.assertEqual([client.failures for client in self.clients], [[]] * CLIENTS)
+        self.open("gate")
+
     def test_a_rollover_is_shown_and_a_third_version_waits_for_it(self):
         self.hold_engine()
         self.deploy(1)

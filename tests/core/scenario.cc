@@ -610,7 +610,7 @@ std::string Scenario::check(const Words& words, const std::string& rest) {
   if (words[0] == "rollover") {
     std::string is = phase_name(run.rollover.phase);
     if (has_step_to_continue(run)) is = trimmed(is + " step " + std::to_string(run.rollover.step));
-    if (!run.rollover.previous.empty()) is += " from " + run.rollover.previous;
+    if (!run.rollover.previous.empty()) is = trimmed(is + " from " + run.rollover.previous);
     return is == trimmed(rest.substr(words[0].size())) ? "" : "it is " + is;
   }
   if (words[0] == "counts") {

@@ -146,6 +146,37 @@ TEST_CASE("a service of another key is not taken over: a new process replaces it
   wait_front_ended(temp);
 }
 
+TEST_CASE("a service of other options is not taken over: a new process replaces it") {
+  if (!has_executor()) return;
+  TempFolder temp;
+  auto served = serve_without_engine(temp, 60'000);
+  Reports reports;
+  auto worker = test::worker_in(temp, reports.receiver());
+  AttemptOrder order = order_of_service(temp, 2, 60'000);
+  order.service.queue_max = 7;
+  worker->start({order});
+  CHECK(reports.url.get_future().get() == served->url);
+  CHECK(served->has_ended(0));
+  worker.reset();
+  wait_front_ended(temp);
+}
+
+TEST_CASE("a replica that is not wanted any more has ended before one of other code serves") {
+  if (!has_executor()) return;
+  TempFolder temp;
+  auto served = serve_without_engine(temp, 60'000);
+  Reports reports;
+  auto worker = test::worker_in(temp, reports.receiver());
+  AttemptOrder order = order_of_service(temp, 2, 60'000);
+  order.id.unit = 1;
+  order.key = sha256("another");
+  worker->start({order});
+  CHECK(reports.url.get_future().get() == served->url);
+  CHECK(served->has_ended(0));
+  worker.reset();
+  wait_front_ended(temp);
+}
+
 TEST_CASE("a service ends at the end of its lease, and the next worker removes its files") {
   if (!has_executor()) return;
   TempFolder temp;
@@ -167,12 +198,14 @@ TEST_CASE("the record of a replica is complete, or none") {
   record.run = "20261121-051700-3fk3f9x";
   record.unit = 3;
   record.key = sha256("key");
+  record.options = sha256("options");
   record.gpus = {"GPU-1", "MIG-2"};
   record.front = "/a folder/.flow/fronts/0123456789abcdef";
   std::string text = encode_replica_record(record);
   auto parsed = parse_replica_record(text);
   REQUIRE(parsed);
   CHECK(encode_replica_record(*parsed) == text);
+  CHECK(parsed->options == record.options);
   CHECK(parsed->gpus == record.gpus);
   CHECK(parsed->front == record.front);
   record.gpus.clear();

@@ -237,6 +237,19 @@ void Interrupts::stop() {
   run_->interrupt(false);
 }
 
+namespace {
+
+/// The exit code of a version that was stopped. One that had not taken over the traffic of its name
+/// did not do what it was started for, and says so.
+int code_of_version(const RunInfo& run, int code) {
+  if (code != kDone || run.rollover.phase != "stopped") return code;
+  print_error("`" + run.name + "` is not served by the run " + run.id + ": " + run.rollover.reason +
+              ".");
+  return kTaskFailed;
+}
+
+}  // namespace
+
 int watch(Engine& engine, Run run, const VerbContext& context, const WatchOptions& options,
           Interrupts& interrupts) {
   const bool leaves = options.leaves && !is_background();
@@ -317,6 +330,7 @@ int watch(Engine& engine, Run run, const VerbContext& context, const WatchOption
                 summary.id + " TASK`" + on_head_text(context) + " says why a task failed.");
   }
   flush_output();
+  code = code_of_version(summary, code);
 
   interrupts.detach(code);
   if (uint32_t others = engine.client_runs()) {

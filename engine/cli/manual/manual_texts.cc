@@ -282,7 +282,7 @@ const std::string& program_description() {
 const TermTexts& exit_code_texts() {
   static const TermTexts texts = {
       {"0", "Done."},
-      {"1", "A task failed, or the run was cancelled."},
+      {"1", "A task failed, the run was cancelled, or it did not take over a served name."},
       {"2", "The script or the command line is wrong; nothing ran."},
       {"3", "Interrupted; `flow resume` continues."},
       {"4",
