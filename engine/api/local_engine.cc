@@ -501,6 +501,7 @@ std::shared_ptr<detail::RunHandle> LocalEngine::resume_for(const std::string& se
     prepared.context.is_of_head = is_head();
     report_build(*state, *prepared.plan);
     report_plan_preview(*state, preview(prepared, record.fresh, &record));
+    end_removed_services(record.id, *prepared.plan);
     ok_or_throw(engine_loop_->replace(std::move(prepared), from.options.jobs));
     return state;
   }

@@ -116,6 +116,9 @@ class LocalEngine final : public EngineService, private RunEngine {
   /// Goes on with the run that serves the name, if the process that executed it has died, its
   /// replicas still serve, and it is not `other`. Error if that fails.
   Status adopt_serving_version(const std::string& name, const RunId& other);
+  /// Before the run, which no process executes, is resumed with new code: has the services drain
+  /// and end that are not in `plan`, its new one. Waits for that.
+  void end_removed_services(const RunId& id, const Plan& plan);
   /// Error if the plan has a canary, which needs the version before, and `adopted` is an error.
   static Status check_canary(const Status& adopted, const Plan& plan);
   /// The active runs that it resumed so, and that no client follows.

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "engine/api/local_engine.hpp"
@@ -149,6 +151,60 @@ Status LocalEngine::adopt_serving_version(const std::string& name, const RunId& 
                            "is ready: `flow cancel {}`; or give the services of the new version no "
                            "`canary`, or `rollover = \"replace\"`",
                            *left, name, resumed.error().message, *left, *left)};
+}
+
+namespace {
+
+/// The fronts of services that the run had, and that are not in its new plan.
+std::vector<std::string> fronts_of_removed(const core::Run& run, const Plan& plan,
+                                           const std::string& state_dir) {
+  auto is_kept = [&](const TaskNode& before) {
+    return std::ranges::any_of(plan.nodes, [&](const TaskNode& node) {
+      bool is_service =
+          node.kind != NodeKind::when && plan.defs[node.def].kind == TaskKind::service;
+      return is_service && node.name == before.name && node.kind == before.kind;
+    });
+  };
+  std::vector<std::string> folders;
+  for (core::UnitId service : run.services) {
+    if (is_kept(run.node(run.units[service].node))) continue;
+    std::string folder = front_folder(state_dir, run, service);
+    if (std::ranges::find(folders, folder) == folders.end()) folders.push_back(std::move(folder));
+  }
+  return folders;
+}
+
+bool serves_at(const std::string& folder, const RunId& version) {
+  auto status = front_status(folder);
+  return status.ok() && std::ranges::any_of(status->versions(), [&](const auto& each) {
+           return each.version() == version;
+         });
+}
+
+}  // namespace
+
+// They go on without an engine, and a service that replaces one may listen at its port.
+void LocalEngine::end_removed_services(const RunId& id, const Plan& plan) {
+  constexpr int64_t kDrainMs = 10'000;
+  constexpr std::chrono::seconds kEndMax{20};
+  constexpr std::chrono::milliseconds kPause{20};
+  EngineComponents& parts = engine_loop_->parts();
+  std::vector<std::string> folders;
+  engine_loop_->inspect([&](const core::State& state, InputResolver&) {
+    auto run = state.runs.find(id);
+    bool is_left = run != state.runs.end() && !parts.active_runs.contains(id);
+    if (is_left) folders = fronts_of_removed(run->second, plan, parts.options.state_dir);
+  });
+  for (const std::string& folder : folders) {
+    auto client = FrontClient::connect(folder);
+    if (client.ok()) (void)client->forget(id, kDrainMs);
+  }
+  const auto until = std::chrono::steady_clock::now() + kEndMax;
+  auto any_serves = [&] {
+    return std::ranges::any_of(folders, [&](const auto& folder) { return serves_at(folder, id); });
+  };
+  while (any_serves() && std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(kPause);
 }
 
 Status LocalEngine::check_canary(const Status& adopted, const Plan& plan) {

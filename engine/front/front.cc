@@ -259,6 +259,14 @@ void Front::forget(const std::string& version) {
   update();
 }
 
+void Front::drain(const std::string& id, Clock::duration grace) {
+  const ServiceVersion* version = versions_.find(id);
+  if (version == nullptr) return;
+  const auto replicas = version->replicas();
+  for (const ServiceVersion::ReplicaEntry& each : replicas)
+    if (!each.state.is_leaving) leave(*each.replica, grace);
+}
+
 void Front::begin_drain(Clock::duration grace) {
   if (!drain_ && !has_ended_) start_drain({grace, Clock::now() + grace});
 }

@@ -80,6 +80,8 @@ class Front {
   void complete_step(const std::string& version, uint32_t requests);
   /// The version has ended: nothing waits for its replicas any more.
   void forget(const std::string& version);
+  /// All replicas of the version leave, as if an engine had stopped them.
+  void drain(const std::string& version, Clock::duration grace);
   /// Ends the front as if all replicas left.
   void begin_drain(Clock::duration grace);
 

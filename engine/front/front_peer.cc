@@ -152,8 +152,7 @@ void FrontPeer::receive_message(const front::ToFront& message) {
   }
   if (role_ == Role::engine && message.has_gate()) return open_gate(message.gate());
   if (role_ == Role::engine && message.has_traffic()) return set_traffic(message.traffic());
-  if (role_ == Role::engine && message.has_forget())
-    return front_.forget(message.forget().version());
+  if (role_ == Role::engine && message.has_forget()) return forget(message.forget());
   if (role_ == Role::engine && message.has_status()) {
     if (socket_->unsent_bytes() > kAnswerBytesMax) return disconnect("it reads no answers");
     front_.complete_step(message.status().warm_up(), message.status().requests());
@@ -210,6 +209,12 @@ void FrontPeer::joined(const std::string& url) {
   answer.mutable_admitted()->set_url(url);
   answer.mutable_admitted()->set_pid(::getpid());
   send(answer);
+}
+
+void FrontPeer::forget(const front::Forget& ended) {
+  if (ended.drain_ms() > 0)
+    front_.drain(ended.version(), std::chrono::milliseconds(std::min(ended.drain_ms(), kGraceMax)));
+  front_.forget(ended.version());
 }
 
 void FrontPeer::set_traffic(const front::Traffic& traffic) {

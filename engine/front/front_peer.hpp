@@ -49,6 +49,7 @@ class FrontPeer final : public FrontReplica {
   void join(const front::Join& join);
   void open_gate(const front::Gate& gate);
   void set_traffic(const front::Traffic& traffic);
+  void forget(const front::Forget& ended);
   void share_memory();
   void offer(const ReplicaMemory::Offer& offer);
   void release_inputs(const front::MemoryReleased& released);

@@ -115,9 +115,10 @@ Status FrontClient::open_gate(const front::Gate& gate) {
   return send(message, std::chrono::steady_clock::now() + kSend);
 }
 
-Status FrontClient::forget(const std::string& version) {
+Status FrontClient::forget(const std::string& version, int64_t drain_ms) {
   front::ToFront request;
   request.mutable_forget()->set_version(version);
+  request.mutable_forget()->set_drain_ms(drain_ms);
   return send(request, answer_deadline());
 }
 

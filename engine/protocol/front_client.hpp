@@ -26,8 +26,9 @@ class FrontClient {
   Status open_gate(const front::Gate& gate);
   /// Sets the weights of its versions.
   Status set_traffic(const front::Traffic& traffic);
-  /// Says that a version has ended. There is no answer.
-  Status forget(const std::string& version);
+  /// Says that a version has ended. There is no answer. If `drain_ms` is above 0, its replicas,
+  /// which no engine stops, leave within this time.
+  Status forget(const std::string& version, int64_t drain_ms = 0);
 
  private:
   FrontClient(int descriptor, std::string folder)

@@ -142,6 +142,19 @@ class Fronts(Place):
             self.until("the old processes are reaped",
                        lambda: not any(os.path.exists("/proc/%d" % pid) for pid in before))
 
+    def test_a_service_that_new_code_renames_leaves_its_port(self):
+        port = unused_port()
+        self.script("port = %d" % port)
+        left = self.detached("run", ".", "--name", "prod", "--front-lease", "10m")
+        processes = self.serving()
+        self.kill_flow(left)
+        self.write("pipeline.lua", self.read("pipeline.lua").replace('service("scale"', 'service("other"'))
+        again = self.detached("resume", "prod", "--code", "new", "--front-lease", "10m")
+        self.assertEqual(again["services"], [{"service": "other", "url": "http://127.0.0.1:%d" % port}])
+        self.assertEqual([each["service"] for each in self.good("services", "--json").lines()], ["other"])
+        self.until("the processes of the old service have ended",
+                   lambda: not any(os.path.exists("/proc/%d" % pid) for pid in processes))
+
     def test_the_front_of_a_run_that_is_cancelled_after_its_engine_died_ends(self):
         self.script()
         left = self.detached("run", ".", "--name", "prod", "--front-lease", "10h")

@@ -586,6 +586,22 @@ TEST_CASE("a version that has ended is forgotten when its replicas are gone") {
   service.wait_end();
 }
 
+TEST_CASE("a version that is drained leaves the others, and the last one ends the front") {
+  Service service;
+  AdderReplica& two = service.add("r2");
+  service.on_loop([](Front& front) {
+    front.drain("r3", std::chrono::seconds(60));
+    front.drain("r1", std::chrono::seconds(60));
+  });
+  CHECK(service.replica().is_released());
+  CHECK(status_of(service).versions_size() == 1);
+  CHECK(first_number(request(service.port, "POST", kInfer, infer_body("x", 1))) == 2);
+  CHECK_FALSE(service.has_ended());
+  service.on_loop([](Front& front) { front.drain("r2", std::chrono::seconds(60)); });
+  service.wait_end();
+  CHECK(two.is_released());
+}
+
 TEST_CASE("a front ends when its only version comes back with another address") {
   ServiceOptions options;
   options.name = "adder";
