@@ -224,8 +224,6 @@ std::optional<HttpError> HttpFields::check_framing(bool is_old) const {
                                         quotable(*coding_))};
   }
   bool takes_body = request_.method == "POST";
-  if (takes_body && !allows_any_ && !length_ && !is_chunked())
-    return HttpError{411, "a body needs a Content-Length, or Transfer-Encoding: chunked"};
   if (!takes_body && !allows_any_ && (length_.value_or(0) > 0 || is_chunked()))
     return HttpError{400, fmt::format("{} takes no body", request_.method)};
   if (!rules_.streamed_above && length_.value_or(0) > rules_.body_max)
