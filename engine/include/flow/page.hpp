@@ -30,9 +30,9 @@ struct PageOptions {
 /// process writes it, and never becomes the writer.
 class Page {
  public:
-  /// Of `engine` only `state`, `working_directory` and `executor` count. Throws Failed (user) if
-  /// the address is beyond loopback and TLS or keys are missing, or if a file cannot be used,
-  /// (environment) if it cannot listen there.
+  /// Of `engine` only `state` and `working_directory` count. Throws Failed (user) if the address is
+  /// beyond loopback and TLS or keys are missing, or if a file cannot be used, (environment) if it
+  /// cannot listen there.
   explicit Page(const EngineOptions& engine, const PageOptions& options = {});
   ~Page();
   Page(const Page&) = delete;
