@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 #include <initializer_list>
 #include <string>
+#include <thread>
 
 #include "engine/serve/grpc/grpc_server.hpp"
 #include "engine/serve/grpc/inference.grpc.pb.h"
@@ -24,6 +25,11 @@ inline std::shared_ptr<grpc::Channel> channel_to(
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   return grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(port), std::move(credentials),
                                    arguments);
+}
+
+/// Until the server has said that it takes no more calls on this connection.
+inline void wait_for_goaway(grpc::Channel& channel) {
+  while (channel.GetState(false) == GRPC_CHANNEL_READY) std::this_thread::yield();
 }
 
 /// A server and a client of it.

@@ -113,14 +113,16 @@ TEST_CASE("a request over gRPC whose deadline passes in the queue is answered") 
 
 TEST_CASE("a front that drains answers the open calls over gRPC and then ends") {
   Service service(with_grpc());
-  Stub stub = stub_of(service);
+  const int port = grpc_port_of(service);
+  auto channel = channel_to(port);
+  Stub stub(channel);
   service.hold();
   auto open = std::async(std::launch::async, [&] { return infer(stub, infer_request("x", {1})); });
   service.wait_calls(1);
   CHECK_FALSE(service.has_ended());
   service.begin_stop();
-  const int port = grpc_port_of(service);
   for (int connected; (connected = connect_to(port)) >= 0;) ::close(connected);
+  wait_for_goaway(*channel);
   CHECK_FALSE(infer(stub, infer_request("x", {5})).status.ok());
   CHECK_FALSE(service.has_ended());
   service.release();

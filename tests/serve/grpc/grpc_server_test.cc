@@ -471,14 +471,16 @@ TEST_CASE("a server without file descriptors accepts again when there are some")
 
 TEST_CASE("a drain answers the open requests, takes no others, and is then done") {
   GrpcService service;
+  auto channel = channel_to(service.server->port());
+  Stub stub(channel);
   service.backend->hold();
-  auto open =
-      std::async(std::launch::async, [&] { return infer(*service.stub, infer_request("x", {1})); });
+  auto open = std::async(std::launch::async, [&] { return infer(stub, infer_request("x", {1})); });
   service.backend->wait_arrived(1);
   CHECK_FALSE(service.server->wait_drained(0));
   service.server->begin_drain(600'000);
   for (int connected; (connected = connect_to(service.server->port())) >= 0;) ::close(connected);
-  InferReply late = infer(*service.stub, infer_request("x", {1}));
+  wait_for_goaway(*channel);
+  InferReply late = infer(stub, infer_request("x", {1}));
   CHECK_FALSE(late.status.ok());
   CHECK(service.backend->arrived() == 1);
   CHECK_FALSE(service.server->wait_drained(0));
