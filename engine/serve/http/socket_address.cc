@@ -30,17 +30,37 @@ std::optional<SocketAddress> socket_address(const std::string& text, uint16_t po
   return address;
 }
 
+namespace {
+
+/// Listens at the address, and sets its port. Returns the error's code with a socket of -1.
+int open_listener(SocketAddress& address, int& listener) {
+  int family = address.is_v6 ? AF_INET6 : AF_INET;
+  listener = ::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (listener < 0) return errno;
+  int yes = 1;
+  // Without SO_REUSEPORT, so that a port in use is an error instead of a second listener. Accepted
+  // sockets inherit the other options.
+  ::setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  ::setsockopt(listener, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
+  ::setsockopt(listener, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+  auto* name = reinterpret_cast<sockaddr*>(&address.storage);
+  bool listens = ::bind(listener, name, address.size) == 0 && ::listen(listener, SOMAXCONN) == 0 &&
+                 ::getsockname(listener, name, &address.size) == 0;
+  if (listens) return 0;
+  int code = errno;
+  ::close(listener);
+  listener = -1;
+  return code;
+}
+
+}  // namespace
+
 int listening_problem(const Address& address) {
   auto name = socket_address(address.host, address.port);
   if (!name) return EINVAL;
-  int listener = ::socket(name->is_v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (listener < 0) return errno;
-  int yes = 1;
-  ::setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-  bool listens = ::bind(listener, reinterpret_cast<sockaddr*>(&name->storage), name->size) == 0 &&
-                 ::listen(listener, 1) == 0;
-  int code = listens ? 0 : errno;
-  ::close(listener);
+  int listener = -1;
+  int code = open_listener(*name, listener);
+  if (listener >= 0) ::close(listener);
   return code;
 }
 
@@ -50,23 +70,9 @@ Result<ListeningSocket> listen_at(const std::string& service, const Address& add
   if (!bound)
     return user_error(fmt::format("the service `{}` cannot listen on `{}`: it is not an address",
                                   service, address.host));
-  int family = bound->is_v6 ? AF_INET6 : AF_INET;
-  int listener = ::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (listener < 0) return listening_error(service, address, errno, free_port);
-  int yes = 1;
-  // Without SO_REUSEPORT, so that a port in use is an error instead of a second listener. Accepted
-  // sockets inherit the other options.
-  ::setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-  ::setsockopt(listener, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
-  ::setsockopt(listener, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-  auto* name = reinterpret_cast<sockaddr*>(&bound->storage);
-  bool listens = ::bind(listener, name, bound->size) == 0 && ::listen(listener, SOMAXCONN) == 0 &&
-                 ::getsockname(listener, name, &bound->size) == 0;
-  if (!listens) {
-    int code = errno;
-    ::close(listener);
+  int listener = -1;
+  if (int code = open_listener(*bound, listener); code != 0)
     return listening_error(service, address, code, free_port);
-  }
   // The port is at the same place in both kinds of address.
   uint16_t port = ntohs(reinterpret_cast<sockaddr_in*>(&bound->storage)->sin_port);
   return ListeningSocket{listener, port, bound->is_v6};
