@@ -17,7 +17,8 @@ import termios
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "state"))
-from place import HOLD, OPTIONS, Place, main  # noqa: E402
+from place import HOLD, OPTIONS, main  # noqa: E402
+from tmux_place import TmuxPlace  # noqa: E402
 
 # Reports progress about ten times per second until `gate` exists.
 BUSY = r'''
@@ -38,7 +39,7 @@ def plain(text):
     return SEQUENCE.sub("", text).replace("\r", "")
 
 
-class Display(Place):
+class Display(TmuxPlace):
     def script(self, head, body):
         self.write("p.lua", HOLD + BUSY + head + 'return flow.pipeline("p", {}, function()\n%s\nend)\n' % body)
 
@@ -191,18 +192,6 @@ class Display(Place):
         self.assertEqual(len(json.loads(self.good("run", "p.lua", "--json", "--quiet").out)["result"]["all"]), 120)
 
     # ---- in a pane of tmux
-
-    def tmux(self, *words):
-        env = dict(self.env, TMUX_TMPDIR=self.env["TMPDIR"], TERM="xterm", LANG="C.UTF-8", LC_ALL="C.UTF-8")
-        env.pop("TMUX", None)
-        done = subprocess.run(["tmux", "-L", self.server, "-f", "/dev/null", *words], cwd=self.folder, env=env,
-                              capture_output=True, text=True)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return done.stdout
-
-    def end_tmux(self):
-        subprocess.run(["tmux", "-L", self.server, "kill-server"], env=dict(self.env, TMUX_TMPDIR=self.env["TMPDIR"]),
-                       stderr=subprocess.DEVNULL)
 
     def history(self):
         return int(self.tmux("display", "-p", "#{history_size}"))

@@ -13,7 +13,8 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "state"))
-from place import HOLD, OPTIONS, Place, main, unused_port  # noqa: E402
+from place import HOLD, OPTIONS, main, unused_port  # noqa: E402
+from tmux_place import TmuxPlace  # noqa: E402
 
 BUSY = HOLD + r'''
 local ask = flow.task("ask", function(ctx) return ctx:wait("approved") end)
@@ -29,24 +30,12 @@ end)
 '''
 
 
-class Top(Place):
+class Top(TmuxPlace):
     def setUp(self):
         super().setUp()
         self.server = "flow-top-%d" % os.getpid()
 
     # ---- a screen
-
-    def tmux(self, *words):
-        env = dict(self.env, TMUX_TMPDIR=self.env["TMPDIR"], TERM="xterm", LANG="C.UTF-8", LC_ALL="C.UTF-8")
-        env.pop("TMUX", None)
-        done = subprocess.run(["tmux", "-L", self.server, "-f", "/dev/null", *words], cwd=self.folder, env=env,
-                              capture_output=True, text=True)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return done.stdout
-
-    def end_tmux(self):
-        subprocess.run(["tmux", "-L", self.server, "kill-server"], env=dict(self.env, TMUX_TMPDIR=self.env["TMPDIR"]),
-                       stderr=subprocess.DEVNULL)
 
     def on_screen(self, *words, columns=80, rows=24, env=""):
         """Starts `flow top` in a pane of tmux, whose shell stays."""
