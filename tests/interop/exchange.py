@@ -7,21 +7,17 @@ Each of the workflows in $FLOW_WFFORMAT is imported, run as stand-ins, exported 
 made here are. The packages are installed from PyPI into a virtual environment below the build folder. The validator
 works without a network: it finds RO-Crate's context in its cache, filled from the package `rocrate`.
 """
-import argparse
 import enum
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 
-from packages import python_with_packages
+from packages import run_tests
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cli"))
 from words import PIPELINE, EventRecorder  # noqa: E402
 
-SKIP = 77
 PACKAGES = ["wfcommons", "rocrate", "roc-validator", "openlineage-python"]
 IMPORTS = "import wfcommons, rocrate, rocrate_validator, openlineage.client"
 
@@ -268,28 +264,5 @@ def test_openlineage(flow, folder):
 TESTS = {"wfformat": test_wfformat, "ro_crate": test_ro_crate, "openlineage": test_openlineage}
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--flow", required=True)
-    parser.add_argument("--build", required=True)
-    parser.add_argument("tests", nargs="*", help="of: " + ", ".join(TESTS))
-    args = parser.parse_args()
-    python, why = python_with_packages(os.path.abspath(args.build), "interop-exchange-python", PACKAGES, IMPORTS)
-    if python is None:
-        print("skipped: " + why)
-        return SKIP
-    if os.path.realpath(python) != os.path.realpath(sys.executable) or os.path.dirname(python) != os.path.dirname(sys.executable):
-        return subprocess.run([python, os.path.abspath(__file__), *sys.argv[1:]]).returncode
-    base = os.path.realpath(tempfile.mkdtemp(prefix="flow-exchange-"))
-    try:
-        for name in args.tests or TESTS:
-            folder = os.path.join(base, name)
-            os.makedirs(folder)
-            TESTS[name](os.path.abspath(args.flow), folder)
-    finally:
-        shutil.rmtree(base, ignore_errors=True)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_tests(TESTS, "exchange", PACKAGES, IMPORTS))

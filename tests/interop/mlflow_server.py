@@ -7,23 +7,19 @@ usage: mlflow_server.py --flow BIN --build DIR [TEST...]
 The packages are installed from PyPI into a virtual environment below the build folder, 390 MB: of MLflow the part that the server needs, without
 libraries for models.
 """
-import argparse
 import json
 import math
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
 
-from packages import python_with_packages
+from packages import run_tests
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "state"))  # last: a test there has the name of TensorBoard
 from place import unused_port  # noqa: E402
 
-SKIP = 77
 PACKAGES = ["mlflow-skinny", "flask", "flask-cors", "graphene", "sqlalchemy", "alembic", "aiohttp", "huey", "numpy", "pandas", "tensorboard"]
 IMPORTS = "import mlflow.server, mlflow.server.fastapi_app; from tensorboard.backend.event_processing import event_accumulator"
 WAIT_SECONDS_MAX = 240
@@ -246,28 +242,5 @@ def test_tensorboard(flow, folder):
 TESTS = {"mlflow": test_mlflow, "without_artifacts": test_without_artifacts, "tensorboard": test_tensorboard}
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--flow", required=True)
-    parser.add_argument("--build", required=True)
-    parser.add_argument("tests", nargs="*", help="of: " + ", ".join(TESTS))
-    args = parser.parse_args()
-    python, why = python_with_packages(os.path.abspath(args.build), "interop-mlflow-python", PACKAGES, IMPORTS)
-    if python is None:
-        print("skipped: " + why)
-        return SKIP
-    if os.path.realpath(python) != os.path.realpath(sys.executable) or os.path.dirname(python) != os.path.dirname(sys.executable):
-        return subprocess.run([python, os.path.abspath(__file__), *sys.argv[1:]]).returncode
-    base = os.path.realpath(tempfile.mkdtemp(prefix="flow-mlflow-"))
-    try:
-        for name in args.tests or TESTS:
-            folder = os.path.join(base, name)
-            os.makedirs(folder)
-            TESTS[name](os.path.abspath(args.flow), folder)
-    finally:
-        shutil.rmtree(base, ignore_errors=True)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_tests(TESTS, "mlflow", PACKAGES, IMPORTS))
