@@ -58,6 +58,8 @@ grpc::Status grpc_status(const CallStatus& status) {
   return {code_of(status.status), cut_text(to_utf8(status.message), kMessageMax)};
 }
 
+CallStatus no_message() { return {400, "the call ends without a message"}; }
+
 CallStatus check_key(const InferenceBackend& backend, const grpc::CallbackServerContext& context) {
   const auto& metadata = context.client_metadata();
   auto [first, last] = metadata.equal_range("authorization");

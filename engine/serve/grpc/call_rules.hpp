@@ -18,6 +18,8 @@ struct CallStatus {
 
 grpc::Status grpc_status(const CallStatus& status);
 
+/// The error of a call of one request that ends without it.
+CallStatus no_message();
 /// The error of a call without a key that permits it; OK if it has one.
 CallStatus check_key(const InferenceBackend& backend, const grpc::CallbackServerContext& context);
 /// The error of a call for another model or version; OK if it is the one of the backend. An empty

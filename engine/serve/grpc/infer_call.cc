@@ -37,37 +37,37 @@ class InferCall::Responder final : public InferResponder {
   grpc::ByteBuffer response_;
 };
 
-InferCall::InferCall(const InferCallOptions& options, grpc::CallbackServerContext& context,
-                     grpc::ByteBuffer& response)
-    : options_(options), context_(context), response_(response) {}
+InferCall::InferCall(const InferCallOptions& options, grpc::CallbackServerContext& context)
+    : options_(options), context_(context) {}
 
-grpc::ServerUnaryReactor* InferCall::start(const InferCallOptions& options,
-                                           grpc::CallbackServerContext& context,
-                                           grpc::ByteBuffer& request, grpc::ByteBuffer& response) {
-  auto call = std::make_shared<InferCall>(options, context, response);
+CallReactor* InferCall::start(const InferCallOptions& options,
+                              grpc::CallbackServerContext& context) {
+  auto call = std::make_shared<InferCall>(options, context);
   call->self_ = call;
-  try {
-    call->take(request);
-  } catch (const std::bad_alloc&) {
-    call->finish({503, "the service has too little memory left for this request"});
-  }
+  if (CallStatus key = check_key(options.backend, context); key.status != 200)
+    call->refuse(record_of(context, "ModelInfer"), key);
+  else
+    call->StartRead(&call->request_);
   return call.get();
 }
 
-void InferCall::take(grpc::ByteBuffer& request) {
+void InferCall::OnReadDone(bool ok) {
+  if (!ok) return finish(no_message());
+  try {
+    take();
+  } catch (const std::bad_alloc&) {
+    finish({503, "the service has too little memory left for this request"});
+  }
+}
+
+void InferCall::take() {
   RequestRecord record = record_of(context_, "ModelInfer");
-  record.bytes_in = request.Length();
-  auto refuse = [&](const CallStatus& status) {
-    record.status = status.status;
-    options_.backend.count_refused(std::move(record));
-    finish(status);
-  };
-  if (CallStatus key = check_key(options_.backend, context_); key.status != 200) return refuse(key);
-  if (CallStatus plain = decompress_message(request, options_.message_max); plain.status != 200)
+  record.bytes_in = request_.Length();
+  auto refuse = [&](const CallStatus& status) { this->refuse(std::move(record), status); };
+  if (CallStatus plain = decompress_message(request_, options_.message_max); plain.status != 200)
     return refuse(plain);
-  auto message = read_request(request);
-  // gRPC would keep it until the call ends.
-  request.Clear();
+  auto message = read_request(request_);
+  request_.Clear();  // it would stay until the call ends
   if (!message.ok()) return refuse({400, message.error().message});
   CallStatus model = check_model(options_.backend, message->model_name(), message->model_version());
   if (model.status != 200) return refuse(model);
@@ -78,11 +78,17 @@ void InferCall::take(grpc::ByteBuffer& request) {
                          std::make_unique<Responder>(shared_from_this()));
 }
 
+void InferCall::refuse(RequestRecord record, const CallStatus& status) {
+  record.status = status.status;
+  options_.backend.count_refused(std::move(record));
+  finish(status);
+}
+
 void InferCall::send(grpc::ByteBuffer& response) {
   if (is_answered_.exchange(true)) return;
   response_.Swap(&response);
   if (response_.Length() > kTimedBytes) timer_.start(context_, options_.answer_time);
-  Finish(grpc::Status::OK);
+  StartWriteAndFinish(&response_, {}, grpc::Status::OK);
 }
 
 void InferCall::finish(const CallStatus& status) {

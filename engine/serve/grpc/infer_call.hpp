@@ -20,29 +20,32 @@ struct InferCallOptions {
   std::chrono::milliseconds answer_time{};  // in which a client must take a large answer
 };
 
-/// It uses the backend only while it reads the request. It owns itself until gRPC is done with it
-/// and the backend has answered.
-class InferCall final : public grpc::ServerUnaryReactor,
-                        public std::enable_shared_from_this<InferCall> {
- public:
-  static grpc::ServerUnaryReactor* start(const InferCallOptions& options,
-                                         grpc::CallbackServerContext& context,
-                                         grpc::ByteBuffer& request, grpc::ByteBuffer& response);
-  InferCall(const InferCallOptions& options, grpc::CallbackServerContext& context,
-            grpc::ByteBuffer& response);
+/// What answers a call. Also calls of one request have it: gRPC would read the whole message of a
+/// unary call before anything could refuse it.
+using CallReactor = grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
 
+/// It uses the backend only while it checks the key and reads the request. It owns itself until
+/// gRPC is done with it and the backend has answered.
+class InferCall final : public CallReactor, public std::enable_shared_from_this<InferCall> {
+ public:
+  /// A call without a key is refused before its message arrives.
+  static CallReactor* start(const InferCallOptions& options, grpc::CallbackServerContext& context);
+  InferCall(const InferCallOptions& options, grpc::CallbackServerContext& context);
+
+  void OnReadDone(bool ok) override;
   void OnCancel() override;
   void OnDone() override;
 
  private:
   class Responder;
-  void take(grpc::ByteBuffer& request);
+  void take();
+  void refuse(RequestRecord record, const CallStatus& status);
   void send(grpc::ByteBuffer& response);
   void finish(const CallStatus& status);
 
   const InferCallOptions options_;
-  grpc::CallbackServerContext& context_;  // and the response: until OnDone()
-  grpc::ByteBuffer& response_;
+  grpc::CallbackServerContext& context_;  // until OnDone()
+  grpc::ByteBuffer request_, response_;
   // The first to set it, the backend's answer or the end of the call, finishes the call.
   std::atomic<bool> is_answered_{false};
   std::atomic<bool> is_cancelled_{false};

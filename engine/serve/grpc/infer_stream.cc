@@ -43,8 +43,8 @@ class InferStream::Responder final : public InferResponder {
 InferStream::InferStream(const InferCallOptions& options, grpc::CallbackServerContext& context)
     : options_(options), context_(context) {}
 
-grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* InferStream::start(
-    const InferCallOptions& options, grpc::CallbackServerContext& context) {
+CallReactor* InferStream::start(const InferCallOptions& options,
+                                grpc::CallbackServerContext& context) {
   auto stream = std::make_shared<InferStream>(options, context);
   stream->self_ = stream;
   CallStatus key = check_key(options.backend, context);

@@ -16,14 +16,12 @@ namespace flow {
 
 /// It uses the backend only while it reads a request. It owns itself until gRPC is done with it and
 /// the backend has answered all its requests.
-class InferStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
-                          public std::enable_shared_from_this<InferStream> {
+class InferStream final : public CallReactor, public std::enable_shared_from_this<InferStream> {
  public:
   /// No further request is read while so many have no answer that was sent.
   static constexpr size_t kRequestsMax = 64;
 
-  static grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* start(
-      const InferCallOptions& options, grpc::CallbackServerContext& context);
+  static CallReactor* start(const InferCallOptions& options, grpc::CallbackServerContext& context);
   InferStream(const InferCallOptions& options, grpc::CallbackServerContext& context);
 
   void OnReadDone(bool ok) override;

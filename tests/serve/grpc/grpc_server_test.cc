@@ -33,6 +33,12 @@ grpc::Status call(Stub& stub,
   return (stub.*method)(&context, request, &response);
 }
 
+/// A call that sends its metadata and no message, and waits for its end.
+struct SilentCall final : grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+  void OnDone(const grpc::Status& status) override { ended.set_value(status); }
+  std::promise<grpc::Status> ended;
+};
+
 struct GrpcPems {
   explicit GrpcPems(const Identity& identity) {
     REQUIRE(folder.ok());
@@ -323,6 +329,44 @@ TEST_CASE("all but health needs a key") {
   twice.AddMetadata("authorization", "Bearer nothing");
   inference::ModelInferResponse response;
   CHECK(denied(stub.ModelInfer(&twice, request, &response)));
+}
+
+TEST_CASE("a call without a key is refused before its message arrives") {
+  GrpcService service({.name = "adder"}, {"secret"});
+  grpc::GenericStub stub(channel_to(service.server->port()));
+  for (const char* method :
+       {"ModelInfer", "ModelStreamInfer", "ServerMetadata", "ModelMetadata", "ModelConfig",
+        "ModelStatistics", "RepositoryIndex", "RepositoryModelLoad", "RepositoryModelUnload"}) {
+    INFO(method);
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::minutes(1));
+    SilentCall call;
+    stub.PrepareBidiStreamingCall(
+        &context, std::string("/inference.GRPCInferenceService/") + method, {}, &call);
+    call.StartCall();
+    CHECK(call.ended.get_future().get().error_code() == grpc::StatusCode::UNAUTHENTICATED);
+  }
+  CHECK(service.backend->refused() == std::vector<int>{401});
+  std::vector<RequestRecord> noted = service.backend->noted();
+  REQUIRE(noted.size() == 8);
+  for (const RequestRecord& each : noted) CHECK(each.status == 401);
+}
+
+TEST_CASE("a call that ends without its message is an invalid argument") {
+  GrpcService service;
+  grpc::GenericStub stub(channel_to(service.server->port()));
+  for (const char* method : {"ModelInfer", "ModelMetadata"}) {
+    grpc::ClientContext context;
+    SilentCall call;
+    stub.PrepareBidiStreamingCall(
+        &context, std::string("/inference.GRPCInferenceService/") + method, {}, &call);
+    call.StartWritesDone();
+    call.StartCall();
+    grpc::Status status = call.ended.get_future().get();
+    CHECK(status.error_code() == grpc::StatusCode::INVALID_ARGUMENT);
+    CHECK(status.error_message() == "the call ends without a message");
+  }
+  CHECK(service.backend->arrived() == 0);
 }
 
 TEST_CASE("a compressed request is answered, up to the limit of plain ones") {
