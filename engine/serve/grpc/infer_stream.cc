@@ -48,16 +48,9 @@ CallReactor* InferStream::start(const InferCallOptions& options,
   auto stream = std::make_shared<InferStream>(options, context);
   stream->self_ = stream;
   CallStatus key = check_key(options.backend, context);
-  if (key.status != 200) {
-    RequestRecord record = record_of(context, "ModelStreamInfer");
-    record.status = key.status;
-    options.backend.note(std::move(record));
-  }
+  if (key.status != 200) stream->note(key);
   std::lock_guard lock(stream->mutex_);
-  if (key.status != 200) {
-    stream->refusal_ = grpc_status(key);
-    stream->is_at_end_ = true;
-  }
+  if (key.status != 200) stream->refuse(key);
   stream->advance();
   return stream.get();
 }
@@ -88,17 +81,35 @@ void InferStream::cancel() {
 }
 
 void InferStream::OnReadDone(bool ok) {
-  if (ok) {
+  // A stream may last for days: its key may not be one of the service any more.
+  CallStatus key;
+  if (ok) key = check_key(options_.backend, context_);
+  const bool is_taken = ok && key.status == 200;
+  if (is_taken) {
     {
       std::lock_guard lock(mutex_);
       open_++;
     }
     take();
   }
+  if (key.status != 200) note(key);
   std::lock_guard lock(mutex_);
   is_reading_ = false;
-  is_at_end_ = !ok;
+  is_at_end_ = !is_taken;
+  if (key.status != 200) refuse(key);
   advance();
+}
+
+void InferStream::note(const CallStatus& refusal) const {
+  RequestRecord record = record_of(context_, "ModelStreamInfer");
+  record.status = refusal.status;
+  options_.backend.note(std::move(record));
+}
+
+/// The stream ends with this status, once the requests that it has taken are answered.
+void InferStream::refuse(const CallStatus& refusal) {
+  refusal_ = grpc_status(refusal);
+  is_at_end_ = true;
 }
 
 void InferStream::OnWriteDone(bool ok) {

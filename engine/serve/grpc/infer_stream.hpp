@@ -14,8 +14,8 @@
 
 namespace flow {
 
-/// It uses the backend only while it reads a request. It owns itself until gRPC is done with it and
-/// the backend has answered all its requests.
+/// Each request needs a key that permits it. It uses the backend only while it reads a request. It
+/// owns itself until gRPC is done with it and the backend has answered all its requests.
 class InferStream final : public CallReactor, public std::enable_shared_from_this<InferStream> {
  public:
   /// No further request is read while so many have no answer that was sent.
@@ -32,11 +32,13 @@ class InferStream final : public CallReactor, public std::enable_shared_from_thi
  private:
   class Responder;
   void take();
+  void note(const CallStatus& refusal) const;
   void send(grpc::ByteBuffer answer);
   bool is_cancelled() const;
   // With the lock:
   void advance();
   void cancel();
+  void refuse(const CallStatus& refusal);
 
   const InferCallOptions options_;
   grpc::CallbackServerContext& context_;  // until OnDone()

@@ -28,6 +28,7 @@ class FakeBackend final : public InferenceBackend {
 
   std::string model() const override { return "adder"; }
   bool permits(std::string_view authorization) const override {
+    std::lock_guard lock(mutex_);
     return !needs_key_ || keys_.permit(authorization);
   }
   bool is_ready() const override {
@@ -79,6 +80,10 @@ class FakeBackend final : public InferenceBackend {
   void set_ready(bool is_ready) {
     std::lock_guard lock(mutex_);
     is_ready_ = is_ready;
+  }
+  void set_keys(std::vector<std::string> keys) {
+    std::lock_guard lock(mutex_);
+    keys_ = ApiKeys(std::move(keys));
   }
   /// Requests wait from now on.
   void hold() {
@@ -187,8 +192,8 @@ class FakeBackend final : public InferenceBackend {
   }
 
   const bool needs_key_;
-  const ApiKeys keys_;
   mutable std::mutex mutex_;
+  ApiKeys keys_;
   std::condition_variable changed_;
   std::deque<Waiting> requests_;
   std::vector<int> refused_;

@@ -163,6 +163,29 @@ TEST_CASE("a stream without a key ends at once") {
   CHECK(with.read().infer_response().id() == "1");
 }
 
+TEST_CASE("a stream ends at the next request after its key was removed") {
+  GrpcService service({.name = "adder"}, {"old", "new"});
+  service.backend->hold();
+  OpenStream stream(*service.stub, "Bearer old"), other(*service.stub, "Bearer new");
+  stream.send("1", infer_request("x", {1}));
+  service.backend->wait_arrived(1);
+  service.backend->set_keys({"new"});
+  stream.send("2", infer_request("x", {2}));
+  other.send("3", infer_request("x", {3}));
+  service.backend->wait_arrived(2);
+  service.backend->release();
+  // What was taken is answered.
+  CHECK(stream.read().infer_response().id() == "1");
+  inference::ModelStreamInferResponse none;
+  CHECK_FALSE(stream.calls->Read(&none));
+  CHECK(stream.calls->Finish().error_code() == grpc::StatusCode::UNAUTHENTICATED);
+  CHECK(service.backend->noted().back().status == 401);
+  CHECK(other.read().infer_response().id() == "3");
+  REQUIRE(other.calls->WritesDone());
+  CHECK(other.calls->Finish().ok());
+  CHECK(service.backend->arrived() == 2);
+}
+
 TEST_CASE("a drain lets a stream finish its requests, and its end cancels the stream") {
   GrpcService service;
   service.backend->hold();
