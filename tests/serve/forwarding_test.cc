@@ -371,9 +371,14 @@ TEST_CASE("WebSocket is refused, and another upgrade is not made") {
   auto ask = [&](const std::string& fields) {
     return service.ask("/chat", "Connection: keep-alive, Upgrade\r\n" + fields);
   };
-  HttpPeer refused = ask("Upgrade: WebSocket\r\nSec-WebSocket-Version: 13\r\n");
-  CHECK_THAT(refused.head(), StartsWith("HTTP/1.1 501 "));
-  CHECK_THAT(refused.until("}"), Contains("WebSocket is not forwarded"));
+  for (const char* upgrade :
+       {"Upgrade: WebSocket\r\n", "Upgrade: websocket/13\r\n",
+        "Upgrade: h2c, WebSocket/13, x/1\r\n", "Upgrade: h2c\r\nUpgrade: websocket\r\n"}) {
+    INFO(upgrade);
+    HttpPeer refused = ask(upgrade + std::string("Sec-WebSocket-Version: 13\r\n"));
+    CHECK_THAT(refused.head(), StartsWith("HTTP/1.1 501 "));
+    CHECK_THAT(refused.until("}"), Contains("WebSocket is not forwarded"));
+  }
   HttpPeer client = ask("Upgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n");
   HttpPeer server = service.replica().upstream.accept();
   CHECK_THAT(server.head(), !Contains("Upgrade"));

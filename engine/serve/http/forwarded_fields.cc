@@ -67,8 +67,12 @@ std::string forwarded_fields(const std::vector<HttpField>& fields) {
 }
 
 bool asks_for_websocket(const std::vector<HttpField>& fields) {
+  // A protocol may have a version: `websocket/13`.
+  auto is_websocket = [](std::string_view protocol) {
+    return equal_names(without_blanks(protocol.substr(0, protocol.find('/'))), "websocket");
+  };
   return is_one_of("Upgrade", elements_of("Connection", fields)) &&
-         is_one_of("websocket", elements_of("Upgrade", fields));
+         std::ranges::any_of(elements_of("Upgrade", fields), is_websocket);
 }
 
 std::string forwarded_head(const HttpRequest& request) {
