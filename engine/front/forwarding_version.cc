@@ -125,15 +125,20 @@ void ForwardingVersion::forward(HttpRequest request, HttpReply reply) {
     timeout = std::min<Clock::duration>(timeout, *parsed);
   }
   if (is_closed_) return refuse(own, 503, "the service is stopping");
-  if (size_t most = requests_max(); queued() + running() >= most)
-    return refuse(own, kBusy,
-                  fmt::format("`{}` has {} requests, as many as its `queue` of {} for each server "
-                              "permits; try again later",
-                              options().name, most, options().queue));
+  if (std::string full = full_text(); !full.empty()) return refuse(own, kBusy, full);
   own.proxied.deadline = own.arrived + timeout;
   own.proxied.patience = timeout;
   own.proxied.is_repeatable = options().is_idempotent;
   send_on(std::move(own));
+}
+
+std::string ForwardingVersion::full_text() const {
+  const size_t most = requests_max();
+  if (queued() + running() < most) return "";
+  return fmt::format(
+      "`{}` has {} requests, as many as its `queue` of {} for each server permits; "
+      "try again later",
+      options().name, most, options().queue);
 }
 
 /// More servers take more requests. Without one, requests wait for the first.

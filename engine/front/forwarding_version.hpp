@@ -29,6 +29,7 @@ class ForwardingVersion final : public ServiceVersion {
   /// waits for one.
   void forward(HttpRequest request, HttpReply reply);
 
+  std::string full_text() const override;
   size_t queued() const override { return waiting_.size(); }
   size_t running() const override { return running_; }
   /// The server of the replica also listens with this socket now, as in its description.

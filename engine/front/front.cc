@@ -88,6 +88,7 @@ Front::Front(EventLoop& loop, FrontOptions options, std::unique_ptr<ThreadPool> 
                      },
                  .authorize = [this](std::string_view path,
                                      std::string_view key) { return routes_.permits(path, key); },
+                 .refusal = [this](const HttpRequest& head) { return routes_.refusal(head); },
                  .log =
                      [this](const std::string& line) {
                        const VersionSet::Entry* primary = versions_.primary();

@@ -132,6 +132,7 @@ Result<std::unique_ptr<HttpServer>> FrontListener::listen(const ServiceOptions& 
                              .methods = options.forwards ? any_method : allowed_methods,
                              .hosts = host_names(options, options.address),
                              .authorize = callbacks_.authorize,
+                             .refusal = callbacks_.refusal,
                              .keeps_fields = options.forwards,
                              .streamed_above = streamed_above},
                    .limits = limits,

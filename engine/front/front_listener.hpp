@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +25,8 @@ class FrontListener {
     HttpServer::Handler handle;
     /// As in HttpRules. It is asked only if the service has keys.
     std::function<bool(std::string_view path, std::string_view authorization)> authorize;
+    /// As in HttpRules.
+    std::function<std::optional<HttpError>(const HttpRequest& head)> refusal;
     std::function<void(const std::string&)> log;
   };
 

@@ -22,6 +22,10 @@ namespace {
 constexpr size_t kInlineBytesMax = 64 * 1024;  // decoded without another thread
 constexpr size_t kDecodesMax = 64;             // requests that wait for the decoder
 
+constexpr const char* kStops = "the service is stopping";
+constexpr const char* kGetOnly = "this path permits GET and HEAD";
+constexpr const char* kNoWebSocket = "WebSocket is not forwarded to the server of a service";
+
 bool needs_no_key(Endpoint endpoint) {
   return endpoint == Endpoint::live || endpoint == Endpoint::ready ||
          endpoint == Endpoint::model_ready;
@@ -70,13 +74,11 @@ bool FrontRoutes::permits(std::string_view path, std::string_view authorization)
 
 void FrontRoutes::handle(HttpRequest request, HttpReply reply) {
   const VersionSet::Entry* primary = versions_.primary();
-  if (primary == nullptr) return reply.send(busy_response(503, "the service is stopping"));
+  if (primary == nullptr) return reply.send(busy_response(503, kStops));
   if (primary->version->options().forwards)
     return forward(std::move(request), std::move(reply), *primary->version);
-  Route route = route_of(request.path);
+  Route route = route_to(request.path);
   const std::string& name = primary->version->options().name;
-  if (route.endpoint == Endpoint::statistics && name == "stats")
-    route = {.endpoint = Endpoint::model, .model = "stats"};
   if (route.endpoint == Endpoint::infer) return infer(request, reply, route);
   if (has_model(route.endpoint))
     if (Status there = VersionSet::check_model(name, route.model, route.version); !there.ok())
@@ -84,9 +86,55 @@ void FrontRoutes::handle(HttpRequest request, HttpReply reply) {
   reply.send(describe(route.endpoint));
 }
 
+/// `/v2/models/stats` is also the path of a model of this name.
+Route FrontRoutes::route_to(std::string_view path) const {
+  Route route = route_of(path);
+  if (route.endpoint == Endpoint::statistics &&
+      versions_.primary()->version->options().name == "stats")
+    route = {.endpoint = Endpoint::model, .model = "stats"};
+  return route;
+}
+
+// ---- Requests whose bodies are not worth sending
+
+std::optional<HttpError> FrontRoutes::refusal(const HttpRequest& head) const {
+  const VersionSet::Entry* primary = versions_.primary();
+  if (primary == nullptr) return HttpError{503, kStops, {}, true};
+  return primary->version->options().forwards ? forwarding_refusal(head) : model_refusal(head);
+}
+
+std::optional<HttpError> FrontRoutes::forwarding_refusal(const HttpRequest& head) const {
+  if (front_endpoint(head.path) != Endpoint::unknown) {
+    if (head.method == "GET" || head.method == "HEAD") return {};
+    return HttpError{405, kGetOnly, "GET, HEAD"};
+  }
+  if (asks_for_websocket(head.fields)) return HttpError{501, kNoWebSocket};
+  return refuse_if_full();
+}
+
+std::optional<HttpError> FrontRoutes::model_refusal(const HttpRequest& head) const {
+  const Route route = route_to(head.path);
+  const std::string& name = versions_.primary()->version->options().name;
+  if (has_model(route.endpoint))
+    if (Status there = VersionSet::check_model(name, route.model, route.version); !there.ok())
+      return HttpError{404, there.error().message};
+  if (route.endpoint != Endpoint::infer) return {};
+  return refuse_if_full();
+}
+
+/// If one version has room, it may be the one that gets the request.
+std::optional<HttpError> FrontRoutes::refuse_if_full() const {
+  for (const VersionSet::Entry& each : versions_.all())
+    if (each.version->full_text().empty()) return {};
+  constexpr int kFull = 429;
+  ServiceVersion& version = *versions_.primary()->version;
+  version.count_refused(kFull, {});
+  return HttpError{kFull, version.full_text(), {}, true};
+}
+
 HttpResponse FrontRoutes::describe(Endpoint endpoint) const {
   const VersionSet::Entry* primary = versions_.primary();
-  if (primary == nullptr) return busy_response(503, "the service is stopping");
+  if (primary == nullptr) return busy_response(503, kStops);
   const ServiceOptions& options = primary->version->options();
   const bool is_ready = callbacks_.is_ready();
   switch (endpoint) {
@@ -123,13 +171,12 @@ void FrontRoutes::forward(HttpRequest request, HttpReply reply, const ServiceVer
   Endpoint endpoint = front_endpoint(request.path);
   if (endpoint != Endpoint::unknown) {
     if (request.method == "GET" || request.method == "HEAD") return reply.send(describe(endpoint));
-    HttpResponse response = error_response(405, "this path permits GET and HEAD");
+    HttpResponse response = error_response(405, kGetOnly);
     response.fields = "Allow: GET, HEAD\r\n";
     return reply.send(std::move(response));
   }
   // The server would answer a request that does not ask for it, and not say why.
-  if (asks_for_websocket(request.fields))
-    return reply.send(error_response(501, "WebSocket is not forwarded to the server of a service"));
+  if (asks_for_websocket(request.fields)) return reply.send(error_response(501, kNoWebSocket));
   auto version = callbacks_.route(primary.options().name, {});
   if (!version.ok()) return reply.send(busy_response(503, version.error().message));
   // Keys are for the front alone: those of a version are not for the server of another one either.

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -36,6 +37,9 @@ class FrontRoutes {
   ~FrontRoutes();
 
   void handle(HttpRequest request, HttpReply reply);
+  /// Why handle() will refuse the request, as far as its head shows; then it is counted as refused.
+  /// Nothing if it may be accepted.
+  std::optional<HttpError> refusal(const HttpRequest& head) const;
   /// The answer to a request that has no body, for the version that speaks for the service.
   HttpResponse describe(Endpoint endpoint) const;
   /// Whether a request needs no key, or has one of the service.
@@ -44,6 +48,10 @@ class FrontRoutes {
  private:
   struct Inference;
 
+  std::optional<HttpError> forwarding_refusal(const HttpRequest& head) const;
+  std::optional<HttpError> model_refusal(const HttpRequest& head) const;
+  std::optional<HttpError> refuse_if_full() const;
+  Route route_to(std::string_view path) const;
   void forward(HttpRequest request, HttpReply reply, const ServiceVersion& primary);
   Result<std::shared_ptr<ModelVersion>> route_model(const std::string& model,
                                                     const std::string& version) const;

@@ -164,11 +164,13 @@ void ModelVersion::refuse(PendingRequest& pending, int status, const std::string
   pending.responder->fail(status, message);
 }
 
-void ModelVersion::refuse_full(PendingRequest& pending) {
-  refuse(pending, 429,
-         fmt::format("the queue of `{}` is full: it holds {} requests; try again later",
-                     options().name, options().queue));
+std::string ModelVersion::full_text() const {
+  if (!is_full()) return "";
+  return fmt::format("the queue of `{}` is full: it holds {} requests; try again later",
+                     options().name, options().queue);
 }
+
+void ModelVersion::refuse_full(PendingRequest& pending) { refuse(pending, 429, full_text()); }
 
 // ---- Outcomes
 

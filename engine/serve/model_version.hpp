@@ -46,6 +46,7 @@ class ModelVersion final : public ServiceVersion {
               ResponseParameters parameters);
 
   void set_options(ServiceOptions options) override;
+  std::string full_text() const override;
   size_t queued() const override { return scheduler_.queued(); }
   size_t running() const override { return scheduler_.running(); }
   void hand_over(const std::function<std::shared_ptr<ServiceVersion>()>& next) override;

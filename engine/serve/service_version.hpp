@@ -80,6 +80,8 @@ class ServiceVersion : public std::enable_shared_from_this<ServiceVersion> {
   /// as they have waited. It looks at all of these.
   std::chrono::microseconds queue_time(Clock::time_point now) const;
   bool is_idle() const { return queued() == 0 && running() == 0; }
+  /// Why a further request would get status 429; "" if there is room for it.
+  virtual std::string full_text() const = 0;
   /// Gives the requests that wait to the versions that `next` returns, which are of the same kind,
   /// or null. `next` stays valid: those that are to run again after close() go there too.
   virtual void hand_over(const std::function<std::shared_ptr<ServiceVersion>()>& next) = 0;

@@ -402,6 +402,9 @@ TEST_CASE("a forwarded service has at most `queue` requests at once for each of 
   ForwardedService service(options);
   HttpPeer one = service.ask(), two = service.ask();
   service.wait_for(0, 2, 0);
+  // Before its body, if it waits for `100 Continue`.
+  HttpPeer patient = service.ask("/", "Expect: 100-continue\r\nContent-Length: 4\r\n");
+  CHECK_THAT(patient.head(), StartsWith("HTTP/1.1 429 "));
   HttpPeer client = service.ask();
   CHECK_THAT(client.head(), StartsWith("HTTP/1.1 429 "));
   CHECK_THAT(client.until("}"),

@@ -334,6 +334,38 @@ TEST_CASE("the length of the JSON of a compressed request counts what is decompr
   CHECK_THAT(refused.body, Contains("but the body has"));
 }
 
+TEST_CASE("a client that awaits `100 Continue` gets the refusal of its request instead") {
+  ServiceOptions options;
+  options.queue = 1;
+  Service service(options);
+  const std::string expects = "Expect: 100-continue\r\n";
+  auto ask = [&](Client& client, const std::string& path) {
+    client.send("POST " + path + " HTTP/1.1\r\nHost: a\r\n" + expects +
+                "Content-Length: " + std::to_string(infer_body("x", 1).size()) + "\r\n\r\n");
+    return client.read();
+  };
+  Client taken(service.port);
+  CHECK(ask(taken, kInfer).status == 100);
+  taken.send(infer_body("x", 1));
+  CHECK(taken.read().status == 200);
+  Client other(service.port);
+  CHECK(ask(other, "/v2/models/other/infer").status == 404);
+  service.hold();
+  Client running(service.port), waiting(service.port), refused(service.port);
+  running.send(post_text(kInfer, infer_body("x", 1)));
+  service.wait_calls(2);
+  waiting.send(post_text(kInfer, infer_body("x", 1)));
+  service.wait_metric("queue_length", 1);
+  Reply full = ask(refused, kInfer);
+  CHECK(full.status == 429);
+  CHECK_THAT(full.headers, Contains("\r\nRetry-After: 1\r\n") && Contains("\r\nConnection: close"));
+  CHECK(full.body ==
+        R"({"error":"the queue of `adder` is full: it holds 1 requests; try again later"})");
+  CHECK(service.metric("requests_total,code=\"429\"") == 1);
+  service.release();
+  CHECK(waiting.read().status == 200);
+}
+
 TEST_CASE("more requests than the queue holds get status 429") {
   ServiceOptions options;
   options.queue = 2;
@@ -580,7 +612,7 @@ TEST_CASE("a stop answers the accepted requests, also while predict runs") {
     Reply reply = clients[i]->read();
     CHECK(reply.status == 200);
     CHECK(first_number(reply) == sums[i]);
-    CHECK_THAT(reply.headers + "\r\n", Contains("\r\nConnection: close\r\n"));
+    CHECK_THAT(reply.headers + "\r\n", Contains("\r\nConnection: close"));
     CHECK(clients[i]->is_at_end());
     clients[i]->close();
   }

@@ -185,7 +185,16 @@ void HttpConnection::consume_body(bool is_more_there) {
   }
   if (!is_new) return;
   shared_.table.enter(entry_, Phase::body);
-  if (reader_.expects_continue() && !is_more_there) send("HTTP/1.1 100 Continue\r\n\r\n", {});
+  if (reader_.expects_continue() && !is_more_there) ask_for_body();
+}
+
+/// The client waits for this before it sends the body, or for the error that makes it needless.
+void HttpConnection::ask_for_body() {
+  const HttpRules& rules = shared_.options.rules;
+  std::optional<HttpError> refusal;
+  if (rules.refusal) refusal = rules.refusal(reader_.head());
+  if (refusal) return reject(*refusal);
+  send("HTTP/1.1 100 Continue\r\n\r\n", {});
 }
 
 /// `bytes`: how much memory the body takes, as far as it has arrived or may arrive before it is
@@ -316,7 +325,8 @@ void HttpConnection::reject(const HttpError& error) {
   is_head_ = reader_.is_head();
   closes_ = true;
   record(reader_.known());
-  HttpResponse response = error_response(error.status, error.message);
+  HttpResponse response = error.is_busy ? busy_response(error.status, error.message)
+                                        : error_response(error.status, error.message);
   if (!error.allow.empty()) response.fields = "Allow: " + error.allow + "\r\n";
   if (error.status == 401) response.fields = "WWW-Authenticate: Bearer\r\n";
   reader_.end();  // what has arrived of the request is not needed

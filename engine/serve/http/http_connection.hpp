@@ -109,6 +109,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void decrypt(std::string_view bytes);
   void consume(std::string_view bytes);
   void consume_body(bool is_more_there);
+  void ask_for_body();
   void dispatch(HttpRequest request, uint64_t bytes);
   void reject_busy();
 

@@ -283,6 +283,11 @@ class HttpRequestReader::Impl {
     return error_;
   }
 
+  const HttpRequest& head() {
+    FLOW_CHECK(state_ == State::body);
+    return parser_->request();
+  }
+
   HttpRequest known() {
     if (parser_ && state_ == State::body) return begin_of(parser_->request());
     return failed_ ? *failed_ : HttpRequest();
@@ -444,6 +449,7 @@ std::optional<uint64_t> HttpRequestReader::body_length() const { return impl_->b
 const HttpError& HttpRequestReader::error() const { return impl_->error(); }
 bool HttpRequestReader::is_head() const { return impl_->is_head(); }
 HttpRequest HttpRequestReader::known() const { return impl_->known(); }
+const HttpRequest& HttpRequestReader::head() const { return impl_->head(); }
 HttpRequest HttpRequestReader::take() { return impl_->take(); }
 
 }  // namespace flow

@@ -15,6 +15,7 @@
 namespace flow {
 
 class HttpUpload;
+struct HttpRequest;
 
 constexpr size_t kHeadBytesMax = 16 * 1024;
 constexpr size_t kTargetBytesMax = 4 * 1024;
@@ -28,6 +29,7 @@ struct HttpError {
   int status = 0;
   std::string message;
   std::string allow = {};  // for status 405
+  bool is_busy = false;    // the client may try again: `Retry-After`
 };
 
 /// The methods of a path, as in `Allow`; empty for an unknown path. kAnyMethod is for a path whose
@@ -46,6 +48,9 @@ struct HttpRules {
   /// Whether a request to the path with this Authorization is permitted; else it gets 401 before
   /// its body is read. Without a function all are.
   std::function<bool(std::string_view path, std::string_view authorization)> authorize = {};
+  /// Why the request will be refused once its body is there, as far as its head shows. It is asked
+  /// before `100 Continue`. Without a function, and without an error, the body is taken.
+  std::function<std::optional<HttpError>(const HttpRequest& head)> refusal = {};
   /// Whether requests keep what a proxy needs to send them on.
   bool keeps_fields = false;
   /// Chunked bodies, and those that are longer, are handed on while they arrive. body_max is not
@@ -131,6 +136,8 @@ class HttpRequestReader {
   /// What is known of the request in the states body and failed: its method and path, which may
   /// both be "", and its trace.
   HttpRequest known() const;
+  /// The request as far as it has arrived, for state body.
+  const HttpRequest& head() const;
   /// For state whole. The next request may be read then.
   HttpRequest take();
 
