@@ -30,25 +30,35 @@ std::string text_of(Clock::duration duration) {
   return format_duration(std::chrono::duration_cast<milliseconds>(duration).count());
 }
 
-/// One line for each version: percent, a blank, and its id.
-std::string text_of(const TrafficWeights& weights) {
+constexpr std::string_view kMeasured = "measured ";
+
+struct Traffic {
+  TrafficWeights weights;
+  std::string measured;  // as in Front
+};
+
+/// One line for each version: percent, a blank, and its id; and one for the measured version.
+std::string text_of(const Traffic& traffic) {
   std::string text;
-  for (const auto& [version, percent] : weights) text += fmt::format("{} {}\n", percent, version);
+  for (const auto& [version, percent] : traffic.weights)
+    text += fmt::format("{} {}\n", percent, version);
+  if (!traffic.measured.empty()) text += fmt::format("{}{}\n", kMeasured, traffic.measured);
   return text;
 }
 
-TrafficWeights weights_of(std::string_view text) {
-  TrafficWeights weights;
+Traffic traffic_of(std::string_view text) {
+  Traffic traffic;
   for (size_t end = 0; (end = text.find('\n')) != std::string_view::npos;
        text.remove_prefix(end + 1)) {
     std::string_view line = text.substr(0, end);
+    if (line.starts_with(kMeasured)) traffic.measured = line.substr(kMeasured.size());
     uint32_t percent = 0;
     auto [at, error] = std::from_chars(line.data(), line.data() + line.size(), percent);
     bool is_sound = error == std::errc() && at != line.data() + line.size() && *at == ' ';
     if (is_sound && percent <= kPercentMax)
-      weights[std::string(at + 1, line.data() + line.size())] = percent;
+      traffic.weights[std::string(at + 1, line.data() + line.size())] = percent;
   }
-  return weights;
+  return traffic;
 }
 
 }  // namespace
@@ -69,6 +79,7 @@ Front::Front(EventLoop& loop, FrontOptions options, std::unique_ptr<ThreadPool> 
     : loop_(loop),
       options_(std::move(options)),
       requests_(loop, {.path = options_.access_log}),
+      canary_until_(Clock::now() + milliseconds(options_.canary_wait_ms)),
       idle_since_(Clock::now()),
       routes_(loop, *decoder, versions_,
               {.route = [this](const std::string& model,
@@ -99,7 +110,11 @@ Front::Front(EventLoop& loop, FrontOptions options, std::unique_ptr<ThreadPool> 
       timer_(loop, [this] { update(); }) {
   if (!options_.traffic_file.empty()) {
     auto stored = read_file(options_.traffic_file, kTrafficFileMax);
-    if (stored.ok()) versions_.restore_traffic(weights_of(*stored));
+    if (stored.ok()) {
+      Traffic traffic = traffic_of(*stored);
+      versions_.restore_traffic(std::move(traffic.weights));
+      measured_ = std::move(traffic.measured);
+    }
   }
   loop_.post([this] { update(); });
 }
@@ -237,7 +252,7 @@ Status Front::set_traffic(TrafficWeights weights, const std::string& measured) {
     return user_error(
         "the version to measure is not there: none of its replicas has joined, or all have left");
   if (!options_.traffic_file.empty()) {
-    Status written = write_file_atomic(options_.traffic_file, text_of(weights));
+    Status written = write_file_atomic(options_.traffic_file, text_of(Traffic{weights, measured}));
     if (!written.ok()) options_.log(written.error().message);
   }
   versions_.set_traffic(std::move(weights));
@@ -305,6 +320,9 @@ void Front::update() {
   if (has_ended_) return;
   Clock::time_point now = Clock::now();
   versions_.run_due(now);
+  // The engine may have ended together with the front before this one.
+  if (engines_ == 0 && now >= canary_until_) give_up_canary();
+  if (has_ended_) return;
   if (!drain_) {
     std::vector<std::shared_ptr<ServiceVersion>> all;
     for (const VersionSet::Entry& each : versions_.all()) all.push_back(each.version);
@@ -465,6 +483,7 @@ Clock::time_point Front::next_event() const {
   auto consider = [&](Clock::time_point time) {
     if (time > now) next = std::min(next, time);
   };
+  if (engines_ == 0 && !measured_.empty()) consider(canary_until_);
   for (const auto& [replica, time] : leave_by_) consider(time);
   for (const VersionSet::Entry& each : versions_.all()) {
     if (auto since = each.version->alone_since()) {

@@ -29,6 +29,8 @@ struct FrontOptions {
   std::string grpc_port_file{};
   /// A file with the weights of versions, which the next front with this file restores. "": none.
   std::string traffic_file{};
+  /// How long a front that finds a canary in the traffic_file waits for its engine.
+  int64_t canary_wait_ms = 10'000;
   /// Where requests are logged if a version has the option. "": nowhere.
   std::string access_log{};
   int64_t lease_ms = 60'000;  // without a replica and an engine the front ends after this time
@@ -149,10 +151,11 @@ class Front {
   std::map<const FrontReplica*, Clock::time_point> leave_by_;  // those that leave
   std::set<std::string> forgotten_;  // versions that are there and have ended, by id
   std::optional<Drain> drain_;
-  size_t engines_ = 0;            // that are connected
-  std::string measured_;          // the version of a canary that an engine measures; "": none
-  Clock::time_point idle_since_;  // without a replica and an engine
-  bool has_left_ = false;         // a version, because it was asked to
+  size_t engines_ = 0;              // that are connected
+  std::string measured_;            // the version of a canary that an engine measures; "": none
+  Clock::time_point canary_until_;  // without an engine, of a canary of an earlier front
+  Clock::time_point idle_since_;    // without a replica and an engine
+  bool has_left_ = false;           // a version, because it was asked to
   bool is_update_posted_ = false, has_ended_ = false;
   FrontRoutes routes_;
   FrontBackend backend_;

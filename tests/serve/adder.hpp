@@ -158,7 +158,7 @@ class AdderReplica final : public FrontReplica {
 
 struct ServiceSetup {
   int replicas = 1;
-  int64_t drain_ms = 10'000, lease_ms = 60'000;
+  int64_t drain_ms = 10'000, lease_ms = 60'000, canary_wait_ms = 60'000;
   std::string port_file = {}, grpc_port_file = {}, traffic_file = {}, access_log = {};
 };
 
@@ -173,6 +173,7 @@ class Service {
     auto started = Front::start(loop_, {.port_file = setup_.port_file,
                                         .grpc_port_file = setup_.grpc_port_file,
                                         .traffic_file = setup_.traffic_file,
+                                        .canary_wait_ms = setup_.canary_wait_ms,
                                         .access_log = setup_.access_log,
                                         .lease_ms = setup_.lease_ms,
                                         .log =

@@ -472,6 +472,43 @@ TEST_CASE("the next front restores the weights of versions that join it again") 
   CHECK(percents(other) == std::vector<uint32_t>{100, 0});
 }
 
+TEST_CASE("a front that finds a canary and no engine gives all traffic to the version before") {
+  auto folder = make_temporary_folder();
+  REQUIRE(folder.ok());
+  const std::string file = **folder + "/front.traffic";
+  auto percents = [](Service& service) {
+    std::vector<uint32_t> all;
+    const front::Status status = status_of(service);
+    for (const auto& version : status.versions()) all.push_back(version.percent());
+    return all;
+  };
+  const std::vector<uint32_t> canary = {90, 10}, before = {100, 0};
+  {
+    Service first({}, {.traffic_file = file});
+    first.add("r2");
+    first.on_loop([](Front& front) {
+      front.add_engine();
+      REQUIRE(front.set_traffic({{"r1", 90}, {"r2", 10}}, "r2").ok());
+    });
+    CHECK(percents(first) == canary);
+  }
+  // Its engine is still there, and ends later.
+  {
+    Service second({}, {.traffic_file = file});
+    second.add("r2");
+    second.on_loop([](Front& front) { front.add_engine(); });
+    CHECK(percents(second) == canary);
+  }
+  {
+    Service third({}, {.canary_wait_ms = 0, .traffic_file = file});
+    third.add("r2");
+    while (percents(third) != before) std::this_thread::yield();
+  }
+  Service fourth({}, {.traffic_file = file});
+  fourth.add("r2");
+  CHECK(percents(fourth) == before);
+}
+
 TEST_CASE("what a replica sends to join is checked") {
   front::Join join;
   auto problem = [&] {
