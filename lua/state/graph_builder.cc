@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 
+#include "engine/value/utf8.hpp"
 #include "lua/state/graph_builder.hpp"
 
 namespace flow::lua {
@@ -12,6 +13,13 @@ namespace {
 constexpr size_t kNameMax = 100;
 constexpr std::string_view kNameLetters =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
+
+/// The whole character that begins there.
+std::string character_at(const std::string& text, size_t begin) {
+  size_t end = begin + 1;
+  while (end < text.size() && character_begin(text, end) == begin) end++;
+  return to_utf8(text.substr(begin, end - begin));
+}
 
 // The nearest Lua function below the running C function that is not part of stdlib/, so that errors
 // name the line of the script. Sets `frame`.
@@ -185,12 +193,13 @@ GraphBuilder& building_graph(lua_State* L, const std::string& what) {
 void check_name(lua_State* L, const char* function, const std::string& name) {
   if (name.empty() || name.size() > kNameMax)
     raise(L, fmt::format("{}: the name `{}` has {} characters; a name has 1 to {}", function,
-                         name.substr(0, kNameMax), name.size(), kNameMax));
+                         to_utf8(name.substr(0, character_begin(name, kNameMax))), name.size(),
+                         kNameMax));
   size_t bad = name.find_first_not_of(kNameLetters);
   if (bad != std::string::npos)
     raise(L, fmt::format("{}: the name `{}` has the character `{}`; a name is made of letters, "
                          "digits, `_`, `.` and `-`",
-                         function, name, name.substr(bad, 1)));
+                         function, to_utf8(name), character_at(name, bad)));
 }
 
 // ---- nodes

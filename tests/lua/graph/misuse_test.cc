@@ -140,6 +140,12 @@ TEST_CASE("the places where a task may be defined and called") {
       {"flow.map(1, {})", "pipeline.lua:2: flow.map is called while the script loads"},
       {"flow.task('a b', print)",
        "pipeline.lua:2: flow.task: the name `a b` has the character ` `"},
+      {"flow.task('ü', print)",
+       "pipeline.lua:2: flow.task: the name `ü` has the character `ü`; a name is made of letters, "
+       "digits, `_`, `.` and `-`"},
+      {"flow.service('a\\xFFb', print)",
+       "pipeline.lua:2: flow.service: the name `a\uFFFDb` has the character `\uFFFD`"},
+      {"flow.task(('x'):rep(99) .. 'ü', print)", "x` has 101 characters; a name has 1 to 100"},
       {"flow.task('', print)", "pipeline.lua:2: flow.task: the name `` has 0 characters"},
       {"flow.task(('x'):rep(101), print)", "pipeline.lua:2: flow.task: the name `xxx"},
       {"flow.task(7, print)", "pipeline.lua:2: the name of flow.task is a string, not an integer"},
