@@ -71,10 +71,11 @@ class PlanChecker {
     constexpr std::string_view kLetters =
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
     if (def.name.empty() || def.name.size() > kTaskNameMax ||
-        def.name.find_first_not_of(kLetters) != std::string::npos)
+        def.name.find_first_not_of(kLetters) != std::string::npos || def.name == "." ||
+        def.name == "..")
       problem(where(def),
               fmt::format("has a name that is not valid: a name is 1 to {} letters, digits, `_`, "
-                          "`.` and `-`",
+                          "`.` and `-`, but not `.` or `..`",
                           kTaskNameMax));
     const Resources& needs = def.resources;
     if (needs.cpus_milli <= 0) problem(where(def), "asks for no CPU: `cpus` is above 0");

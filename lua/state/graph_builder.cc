@@ -200,6 +200,10 @@ void check_name(lua_State* L, const char* function, const std::string& name) {
     raise(L, fmt::format("{}: the name `{}` has the character `{}`; a name is made of letters, "
                          "digits, `_`, `.` and `-`",
                          function, to_utf8(name), character_at(name, bad)));
+  // In a path, such as that of a service, these mean a folder.
+  if (name == "." || name == "..")
+    raise(L, fmt::format("{}: the name `{}` is that of a folder in a path; take another one",
+                         function, name));
 }
 
 // ---- nodes

@@ -472,7 +472,7 @@ TEST_CASE("invalid requirements are reported by name") {
   Plan plan = plan_of({});
   plan.defs = {task("ok"),   task("bad name"), task(std::string(101, 'x')),
                task("cpus"), task("ranks"),    task("factor"),
-               task("time"), task("elastic")};
+               task("time"), task("elastic"),  task("..")};
   plan.defs[3].resources.cpus_milli = 0;
   plan.defs[4].resources.ranks = 0;
   plan.defs[5].retry.factor = 0.5;
@@ -480,7 +480,8 @@ TEST_CASE("invalid requirements are reported by name") {
   plan.defs[7].resources.ranks = 3;
   plan.defs[7].resources.ranks_max = 2;
   std::string text = problems(plan);
-  CHECK(check_plan(plan).size() == 7);
+  CHECK(check_plan(plan).size() == 8);
+  CHECK_THAT(text, Catch::Contains("pipeline.lua:3: task `..` has a name that is not valid"));
   CHECK_THAT(text, Catch::Contains("pipeline.lua:3: task `bad name` has a name that is not valid"));
   CHECK_THAT(text, Catch::Contains("task `cpus` asks for no CPU"));
   CHECK_THAT(text, Catch::Contains("task `ranks` asks for 0 ranks"));
