@@ -17,14 +17,23 @@ namespace {
 constexpr uint64_t kStringBytes = 64;  // of memory for a string, besides its characters
 constexpr size_t kLengthBytes = 4;     // of an element of BYTES without any byte
 
-/// Elements of a row.
+/// Elements of a row. The tensor has dimensions.
 uint64_t row_elements(const Tensor& tensor) {
   return element_count({tensor.shape.begin() + 1, tensor.shape.end()}).value_or(0);
+}
+
+/// Whether no row has an element: then no data bounds how many rows a shape such as [67108864,0]
+/// names.
+bool are_rows_empty(const Tensors& inputs) {
+  return std::ranges::all_of(inputs, [](const auto& input) {
+    return !input.second.shape.empty() && row_elements(input.second) == 0;
+  });
 }
 
 }  // namespace
 
 int64_t rows_of(const Tensors& inputs) {
+  if (are_rows_empty(inputs)) return 1;
   int64_t rows = -1;
   for (const auto& [name, tensor] : inputs) {
     int64_t first = tensor.shape.empty() ? 1 : tensor.shape.front();
@@ -49,6 +58,7 @@ uint64_t bytes_of(const InferRequest& request) {
 
 std::string batch_signature(const Tensors& inputs) {
   std::string signature;
+  if (are_rows_empty(inputs)) return signature;
   for (const auto& [name, tensor] : inputs) {
     // Without rows the answer could not be split.
     const auto& shape = tensor.shape;

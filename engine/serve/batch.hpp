@@ -10,7 +10,8 @@
 
 namespace flow {
 
-/// The common first dimension of all inputs; 1 if they differ or there are none.
+/// The common first dimension of all inputs; 1 if they differ, there are none, or no row has an
+/// element.
 int64_t rows_of(const Tensors& inputs);
 /// Of the elements. Those of BYTES count with the memory that strings of a script take.
 uint64_t bytes_of(const Tensors& tensors);

@@ -165,3 +165,13 @@ TEST_CASE("rows of elements of BYTES are joined, padded and split as others are"
 TEST_CASE("elements of BYTES count with the memory of a string") {
   CHECK(bytes_of({{"x", texts({2}, {"", "ab"})}}) == 2 * 64 + 2 * 4 + 2);
 }
+
+TEST_CASE("rows without elements count as one and are not joined") {
+  Tensors empty{{"x", floats({67'108'864, 0}, {})}};
+  CHECK(rows_of(empty) == 1);
+  CHECK_FALSE(can_join(empty, empty));
+  // The other input says how many rows there are.
+  Tensors both{{"x", floats({2, 0}, {})}, {"y", floats({2, 1}, {1, 2})}};
+  CHECK(rows_of(both) == 2);
+  CHECK(can_join(both, both));
+}
