@@ -162,6 +162,7 @@ class ArrayReader {
   Error syntax(const char* at) const {
     return json_fault(json_, at, "this is not a value, a comma or the end of the array");
   }
+  bool is_integer() const { return input_.datatype->kind == Datatype::Kind::integer; }
   /// `at` has no value of the element's type.
   Error fault(const char* at) const;
   std::string shown(const char* at) const;
@@ -285,7 +286,8 @@ template <typename ReadSome>
 }
 
 Error ArrayReader::fault(const char* at) const {
-  bool is_number = read_json_number(at).end != nullptr;
+  const JsonNumber number = read_json_number(at);
+  bool is_number = number.end != nullptr;
   bool is_value = is_number || *at == '"' || *at == '{' || is_name(at, "true") ||
                   is_name(at, "false") || is_name(at, "null");
   bool is_bytes = input_.datatype->kind == Datatype::Kind::bytes;
@@ -295,18 +297,21 @@ Error ArrayReader::fault(const char* at) const {
                                   place(), input_.name, shown(at)));
   // Only a number can be beyond the limits of the datatype.
   if (!is_number && input_.datatype->kind != Datatype::Kind::boolean)
-    return user_error(
-        fmt::format("{} of `{}` is {}, but each value of {} must be a {}", place(), input_.name,
-                    shown(at), input_.datatype->name,
-                    input_.datatype->kind == Datatype::Kind::integer ? "whole number" : "number"));
-  return user_error(fmt::format("{} of `{}` is {}, but {} holds {}", place(), input_.name,
-                                shown(at), input_.datatype->name, input_.datatype->values));
+    return user_error(fmt::format("{} of `{}` is {}, but each value of {} must be a {}", place(),
+                                  input_.name, shown(at), input_.datatype->name,
+                                  is_integer() ? "whole number" : "number"));
+  bool is_form = is_number && !number.is_whole && is_integer();
+  return user_error(fmt::format("{} of `{}` is {}{}, but {} holds {}", place(), input_.name,
+                                shown(at),
+                                is_form ? ", written with a fraction or an exponent" : "",
+                                input_.datatype->name, input_.datatype->values));
 }
 
 std::string ArrayReader::shown(const char* at) const {
   constexpr size_t kShown = 40;
   JsonNumber number = read_json_number(at);
-  if (number.end != nullptr && !number.is_whole)
+  // A whole number of an integer is refused for its form, which is shown.
+  if (number.end != nullptr && !number.is_whole && !is_integer())
     if (double value = nearest_double(number); std::isfinite(value))
       return fmt::format("{}", value);
   if (*at == '{') return "an object";

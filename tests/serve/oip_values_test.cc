@@ -197,6 +197,12 @@ TEST_CASE("a value that its datatype cannot hold is an error of the client that 
   CHECK_THAT(refused("INT4", "[1]"), Catch::StartsWith("inputs[0].datatype `INT4` is not one of"));
   CHECK(refused("INT8", "[128]") ==
         "inputs[0].data[0] of `x` is 128, but INT8 holds whole numbers from -128 to 127");
+  CHECK(refused("INT8", "[1.0]") ==
+        "inputs[0].data[0] of `x` is 1.0, written with a fraction or an exponent, but INT8 holds "
+        "whole numbers from -128 to 127");
+  CHECK(refused("INT64", "[[1e2]]") ==
+        "inputs[0].data[0][0] of `x` is 1e2, written with a fraction or an exponent, but INT64 "
+        "holds whole numbers from -9223372036854775808 to 9223372036854775807");
   CHECK_THAT(refused("UINT32", "[4294967296]"), Catch::Contains("from 0 to 4294967295"));
   for (const char* number : {"18446744073709551616", "-1", "-10000000000000000000",
                              "100000000000000000000", "1.5", "1e3", "18446744073709551615.0"})
