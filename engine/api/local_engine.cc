@@ -358,12 +358,17 @@ std::shared_ptr<detail::RunHandle> LocalEngine::watch(const RunId& id) {
   state->summary = [this, id] { return describe_run(id, false); };
   state->counts = [this, id] { return counts(id); };
   state->counts_by_task = [this, id] { return counts_by_task(id); };
-  state->interrupt = [engine_loop, id](bool kill) { engine_loop->interrupt(id, kill); };
-  state->cancel = [engine_loop, id] {
-    (void)engine_loop->post_and_wait(core::CancelRequested{id});
+  auto who = [own = requester_of(options_)](const std::string& by) {
+    return by.empty() ? own : by;
   };
-  state->end_serving = [engine_loop, id] {
-    (void)engine_loop->post_and_wait(core::ServeEnded{id});
+  state->interrupt = [engine_loop, id, who](bool kill, const std::string& by) {
+    engine_loop->interrupt(id, kill, who(by));
+  };
+  state->cancel = [engine_loop, id, who](const std::string& by) {
+    (void)engine_loop->post_and_wait(core::CancelRequested{id, who(by)});
+  };
+  state->end_serving = [engine_loop, id, who](const std::string& by) {
+    (void)engine_loop->post_and_wait(core::ServeEnded{id, who(by)});
   };
   state->outlive_client = [engine_loop, id] { return engine_loop->outlive_client(id); };
   std::lock_guard lock(watched_mutex_);
@@ -495,6 +500,7 @@ std::shared_ptr<detail::RunHandle> LocalEngine::resume_for(const std::string& se
     prepared.context.record.id = record.id;
     prepared.context.record.name = record.name;
     prepared.context.record.submitted = record.submitted;
+    prepared.context.action = core::ActionKind::resume;
     auto nested =
         value_or_throw(nested_.check(*engine_loop_, record.id, prepared.plan, *from.environment));
     prepared.context.listener = state;
@@ -545,6 +551,7 @@ std::shared_ptr<detail::RunHandle> LocalEngine::resume_for(const std::string& se
   context.is_detached = from.options.detached;
   context.is_of_head = is_head();
   context.is_unattended = from.is_unattended;
+  context.by = from.by;
   auto notify = value_or_throw(engine_loop_->parts().store.get(Family::kv, notify_key(record.id)));
   context.notify = notify.value_or("");
   if (!context.is_unattended) context.listener = state;
@@ -621,6 +628,7 @@ std::shared_ptr<detail::RunHandle> LocalEngine::serve_for(const std::string& sel
   if (!errors.empty()) throw Failed(errors.front());
   ok_or_throw(check_only_services_run(preview(prepared, false, nullptr), record));
   const RunId id = prepared.context.record.id;
+  prepared.context.action = rolls_back ? core::ActionKind::rollback : core::ActionKind::serve;
   auto nested = value_or_throw(nested_.check(*engine_loop_, id, prepared.plan, *from.environment));
   auto state = watch(id);
   prepared.context.listener = state;
@@ -632,9 +640,9 @@ std::shared_ptr<detail::RunHandle> LocalEngine::serve_for(const std::string& sel
   return state;
 }
 
-void LocalEngine::cancel(const std::string& selector) {
+void LocalEngine::cancel_for(const std::string& selector, const std::string& by) {
   RunRecord record = value_or_throw(select_serving(engine_loop_->parts().store, selector));
-  bool admitted = value_or_throw(engine_loop_->post_and_wait(core::CancelRequested{record.id}));
+  bool admitted = value_or_throw(engine_loop_->post_and_wait(core::CancelRequested{record.id, by}));
   if (!admitted && record.status != "cancelled")  // a repeated request succeeds
     throw Failed(user_error(fmt::format("the run {} can't be cancelled: it {}", record.id,
                                         status_clause(record.status))));
@@ -661,11 +669,12 @@ std::vector<RunId> LocalEngine::active_runs(const std::string& selector) {
   throw Failed(user_error(fmt::format("the run {} can't be stopped: {}", record.id, why)));
 }
 
-std::vector<RunInfo> LocalEngine::stop(const std::string& selector, int64_t within_ms) {
+std::vector<RunInfo> LocalEngine::stop_for(const std::string& selector, int64_t within_ms,
+                                           const std::string& by) {
   std::vector<RunId> runs = active_runs(selector);
   std::vector<std::shared_ptr<Latch>> rests;
   for (const RunId& run : runs) {
-    engine_loop_->interrupt(run, false);
+    engine_loop_->interrupt(run, false, by);
     rests.push_back(engine_loop_->watch_rest(run));
   }
   auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(within_ms);
@@ -673,7 +682,7 @@ std::vector<RunInfo> LocalEngine::stop(const std::string& selector, int64_t with
     auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
         until - std::chrono::steady_clock::now());
     if (!rests[i]->is_open_within(std::max(left, std::chrono::milliseconds(0))))
-      engine_loop_->interrupt(runs[i], true);
+      engine_loop_->interrupt(runs[i], true, by);
   }
   for (const auto& rest : rests) {
     bool is_at_rest = rest->wait();
@@ -688,8 +697,8 @@ std::vector<RunInfo> LocalEngine::stop(const std::string& selector, int64_t with
 
 std::vector<ServiceInfo> LocalEngine::services() { return Reader(reader_options()).services(); }
 
-void LocalEngine::signal(const std::string& selector, const std::string& name,
-                         const std::string& json) {
+void LocalEngine::signal_for(const std::string& selector, const std::string& name,
+                             const std::string& json, const std::string& by) {
   RunRecord record = value_or_throw(select_record(engine_loop_->parts().store, selector));
   Value value(true);
   if (!json.empty()) {
@@ -702,7 +711,7 @@ void LocalEngine::signal(const std::string& selector, const std::string& name,
   std::string bytes = encode_value(value);
   Digest digest = sha256(bytes);
   bool admitted = value_or_throw(engine_loop_->post_and_wait(
-      core::SignalReceived{record.id, name, digest}, {{digest, bytes}}));
+      core::SignalReceived{record.id, name, digest, by}, {{digest, bytes}}));
   if (admitted) return;
   // The first signal of a name answers all its waits. A second one changes nothing.
   bool is_active = false;

@@ -48,10 +48,16 @@ class LocalEngine final : public EngineService, private RunEngine {
                                            const RunOptions& options) override;
   std::shared_ptr<detail::RunHandle> rollback(const std::string& name,
                                               const RunOptions& options) override;
-  void cancel(const std::string& selector) override;
-  std::vector<RunInfo> stop(const std::string& selector, int64_t within_ms) override;
+  void cancel(const std::string& selector) override {
+    cancel_for(selector, requester_of(options_));
+  }
+  std::vector<RunInfo> stop(const std::string& selector, int64_t within_ms) override {
+    return stop_for(selector, within_ms, requester_of(options_));
+  }
   void signal(const std::string& selector, const std::string& name,
-              const std::string& json) override;
+              const std::string& json) override {
+    signal_for(selector, name, json, requester_of(options_));
+  }
   PlanInfo plan(const std::string& script, const RunOptions& options) override;
   uint64_t gc(uint32_t keep) override;
   std::vector<ServiceInfo> services() override;
@@ -77,6 +83,11 @@ class LocalEngine final : public EngineService, private RunEngine {
                                                 const Submission& from) override;
   std::shared_ptr<detail::RunHandle> serve_for(const std::string& selector, bool rolls_back,
                                                const Submission& submission) override;
+  void cancel_for(const std::string& selector, const std::string& by) override;
+  std::vector<RunInfo> stop_for(const std::string& selector, int64_t within_ms,
+                                const std::string& by) override;
+  void signal_for(const std::string& selector, const std::string& name, const std::string& json,
+                  const std::string& by) override;
   PlanInfo plan_for(const Submission& submission) override;
   Counts counts(const RunId& run) override;
   std::vector<CountedTask> counts_by_task(const RunId& run) override;

@@ -16,6 +16,7 @@
 
 #include "engine/base/wait.hpp"
 #include "engine/cluster/session/session_channel.hpp"
+#include "engine/submission/requester.hpp"
 #include "flow/result.hpp"
 
 namespace flow {
@@ -64,6 +65,8 @@ class EngineConnection {
   /// use the connection during this call. Only clients over a Unix socket detect stalls, and only
   /// where receive() has no time limit.
   virtual void set_stall_handler(std::function<void()>) {}
+  /// Who asks, if a request does not say it.
+  virtual std::string default_requester() const { return "unknown"; }
   /// Whether the peer speaks another version of the protocol. Only for the thread that receives.
   bool is_other_version() const { return is_other_version_; }
 
@@ -107,6 +110,8 @@ class UnixConnection final : public EngineConnection {
   static Result<std::unique_ptr<UnixConnection>> connect(const std::string& path);
   void shut_down() override;
   bool is_stalled() const override { return stalled_; }
+  /// The user of this process.
+  std::string default_requester() const override { return own_requester(); }
   void set_stall_handler(std::function<void()> on_stalled) override {
     on_stalled_ = std::move(on_stalled);
   }

@@ -37,6 +37,12 @@ class EngineService : public detail::EngineImpl {
   /// submission.
   virtual std::shared_ptr<detail::RunHandle> serve_for(const std::string& selector, bool rolls_back,
                                                        const Submission& submission) = 0;
+  /// As EngineImpl's, for `by`: see requester.hpp.
+  virtual void cancel_for(const std::string& selector, const std::string& by) = 0;
+  virtual std::vector<RunInfo> stop_for(const std::string& selector, int64_t within_ms,
+                                        const std::string& by) = 0;
+  virtual void signal_for(const std::string& selector, const std::string& name,
+                          const std::string& json, const std::string& by) = 0;
   /// Like EngineImpl::plan().
   virtual PlanInfo plan_for(const Submission& submission) = 0;
   /// The number of the run's tasks by status.

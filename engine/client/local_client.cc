@@ -235,6 +235,7 @@ std::shared_ptr<detail::RunHandle> LocalClientEngine::rollback(const std::string
 void LocalClientEngine::cancel(const std::string& selector) {
   ClientRequest request;
   request.mutable_cancel_run()->set_run(selector);
+  request.mutable_cancel_run()->set_by(requester_of(options_));
   if (!request_reply(request)) successor().cancel(selector);
 }
 
@@ -244,6 +245,7 @@ std::vector<RunInfo> LocalClientEngine::stop(const std::string& selector, int64_
   ClientRequest request;
   request.mutable_stop_run()->set_run(selector);
   request.mutable_stop_run()->set_within_ms(within_ms);
+  request.mutable_stop_run()->set_by(requester_of(options_));
   auto reply = send_to_writer(dir_, request);
   if (reply.ok() && reply->has_error()) throw Failed(get_error(reply->error()));
   if (reply.ok()) return stopped_runs(*reply);
@@ -260,6 +262,7 @@ void LocalClientEngine::signal(const std::string& selector, const std::string& n
   signal.set_run(selector);
   signal.set_name(name);
   signal.set_json(json);
+  signal.set_by(requester_of(options_));
   if (!request_reply(request)) successor().signal(selector, name, json);
 }
 

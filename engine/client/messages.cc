@@ -7,6 +7,7 @@
 
 #include "engine/base/user_name.hpp"
 #include "engine/cluster/session/handshake.hpp"
+#include "engine/submission/requester.hpp"
 
 namespace flow {
 
@@ -212,6 +213,7 @@ void put_submission(const Submission& submission, client_protocol::Submission& t
   put_named_texts(*submission.environment, *to.mutable_environment());
   put_options(submission.options, *to.mutable_options());
   to.set_user(submission.user);
+  to.set_by(submission.by);
 }
 
 Result<Submission> get_submission(const client_protocol::Submission& from) {
@@ -235,6 +237,7 @@ Result<Submission> get_submission(const client_protocol::Submission& from) {
     return user_error(fmt::format("a request of a user whose name has {} bytes; the limit is {}",
                                   from.user().size(), kUserNameMax));
   submission.user = from.user();
+  submission.by = clean_requester(from.by());
   return submission;
 }
 

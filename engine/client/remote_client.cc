@@ -185,6 +185,7 @@ std::vector<CountedTask> RemoteEngine::count_by_task(const std::string& run) con
 void RemoteEngine::cancel(const std::string& selector) {
   ClientRequest request;
   request.mutable_cancel_run()->set_run(selector);
+  request.mutable_cancel_run()->set_by(requester_of(options_));
   request_reply(request);
 }
 
@@ -192,6 +193,7 @@ std::vector<RunInfo> RemoteEngine::stop(const std::string& selector, int64_t wit
   ClientRequest request;
   request.mutable_stop_run()->set_run(selector);
   request.mutable_stop_run()->set_within_ms(within_ms);
+  request.mutable_stop_run()->set_by(requester_of(options_));
   auto connection = value_or_throw(head_connector_->connect());  // others do not wait for the stop
   return stopped_runs(checked(value_or_throw(exchange(*connection, request, kGone))));
 }
@@ -213,6 +215,7 @@ void RemoteEngine::signal(const std::string& selector, const std::string& name,
   signal.set_run(selector);
   signal.set_name(name);
   signal.set_json(json);
+  signal.set_by(requester_of(options_));
   request_reply(request);
 }
 

@@ -155,6 +155,13 @@ void put_run_info(const RunInfo& info, client_protocol::RunInfo& to) {
   for (const ServiceInfo& service : info.services) put_service(service, *to.add_services());
   if (!info.rollover.phase.empty()) put_rollover(info.rollover, *to.mutable_rollover());
   to.set_not_resumed(info.not_resumed);
+  for (const ActionInfo& action : info.actions) {
+    client_protocol::ActionInfo& each = *to.add_actions();
+    each.set_action(action.action);
+    each.set_by(action.by);
+    each.set_name(action.name);
+    each.set_at_ms(action.at_ms);
+  }
   if (!info.budget) return;
   client_protocol::BudgetInfo& budget = *to.mutable_budget();
   budget.set_currency(info.budget->currency);
@@ -185,6 +192,8 @@ Result<RunInfo> get_run_info(const client_protocol::RunInfo& from) {
   for (const auto& service : from.services()) info.services.push_back(get_service(service));
   info.rollover = get_rollover(from.rollover());
   info.not_resumed = from.not_resumed();
+  for (const auto& action : from.actions())
+    info.actions.push_back({action.action(), action.by(), action.name(), action.at_ms()});
   if (from.has_budget())
     info.budget = {from.budget().currency(), from.budget().limit(), from.budget().used(),
                    from.budget().is_spent()};

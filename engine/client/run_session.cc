@@ -8,9 +8,11 @@
 namespace flow {
 
 ClientRunSession::ClientRunSession(std::shared_ptr<detail::RunHandle> run, bool acks,
-                                   bool is_detached, std::shared_ptr<void> run_count)
+                                   bool is_detached, std::string by,
+                                   std::shared_ptr<void> run_count)
     : run_(std::move(run)),
       acks_(acks),
+      by_(std::move(by)),
       run_count_(std::move(run_count)),
       is_detached_(is_detached),
       thread_(engine_thread([this] { send_events(); })) {}
@@ -75,9 +77,9 @@ bool ClientRunSession::send_next(Lock& lock) {
 }
 
 void ClientRunSession::on_request(const ClientRequest& request) {
-  if (request.has_interrupt_run()) run_->interrupt(request.interrupt_run().kill());
-  if (request.has_cancel_followed_run()) run_->cancel();
-  if (request.has_end_serving()) run_->end_serving();
+  if (request.has_interrupt_run()) run_->interrupt(request.interrupt_run().kill(), by_);
+  if (request.has_cancel_followed_run()) run_->cancel(by_);
+  if (request.has_end_serving()) run_->end_serving(by_);
   if (!request.has_ack_replies()) return;
   uint64_t acked = request.ack_replies().count();
   std::lock_guard lock(mutex_);

@@ -27,9 +27,9 @@ class ClientRunSession {
  public:
   /// `acks`: the client acknowledges the replies that it received, and may connect again.
   /// `is_detached`: the run continues without its client. `run_count` is released when the run has
-  /// ended and the client has the end.
+  /// ended and the client has the end. `by`: the client, as who asks to stop or cancel the run.
   ClientRunSession(std::shared_ptr<detail::RunHandle> run, bool acks, bool is_detached,
-                   std::shared_ptr<void> run_count);
+                   std::string by, std::shared_ptr<void> run_count);
   ~ClientRunSession();  // joins its thread: only after the end
   const std::string& run() const { return run_->id; }
 
@@ -61,6 +61,7 @@ class ClientRunSession {
 
   const std::shared_ptr<detail::RunHandle> run_;
   const bool acks_;
+  const std::string by_;
   std::shared_ptr<void> run_count_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;

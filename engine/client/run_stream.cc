@@ -87,17 +87,17 @@ std::vector<RunInfo> stopped_runs(const ServerReply& reply) {
 void attach_controls(detail::RunHandle& state,
                      const std::shared_ptr<EngineConnection>& connection) {
   std::lock_guard lock(state.mutex);
-  state.interrupt = [connection](bool kill) {
+  state.interrupt = [connection](bool kill, const std::string&) {
     ClientRequest request;
     request.mutable_interrupt_run()->set_kill(kill);
     connection->send(request);
   };
-  state.cancel = [connection] {
+  state.cancel = [connection](const std::string&) {
     ClientRequest request;
     request.mutable_cancel_followed_run();
     connection->send(request);
   };
-  state.end_serving = [connection] {
+  state.end_serving = [connection](const std::string&) {
     ClientRequest request;
     request.mutable_end_serving();
     connection->send(request);
@@ -106,8 +106,10 @@ void attach_controls(detail::RunHandle& state,
 
 void detach_controls(detail::RunHandle& state, std::function<void()> on_interrupt) {
   std::lock_guard lock(state.mutex);
-  state.interrupt = [on_interrupt = std::move(on_interrupt)](bool) { on_interrupt(); };
-  state.cancel = state.end_serving = [] {};
+  state.interrupt = [on_interrupt = std::move(on_interrupt)](bool, const std::string&) {
+    on_interrupt();
+  };
+  state.cancel = state.end_serving = [](const std::string&) {};
 }
 
 Error stalled_writer(const std::string& dir) {

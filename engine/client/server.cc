@@ -200,7 +200,7 @@ void Server::serve(Client& client) {
       } else if (request->has_export_result()) {
         export_result(connection, request->export_result());
       } else {
-        send_whole(connection, reply_to(*request));
+        send_whole(connection, reply_to(*request, connection.default_requester()));
       }
     } catch (const Failed& failed) {
       connection.send(error_reply(failed.error));
@@ -247,18 +247,23 @@ void Server::export_result(EngineConnection& connection,
   connection.send(exported);
 }
 
-ServerReply Server::reply_to(const ClientRequest& request) {
+ServerReply Server::reply_to(const ClientRequest& request, const std::string& requester) {
+  auto who = [&](std::string_view said) {
+    std::string clean = clean_requester(said);
+    return clean.empty() ? requester : clean;
+  };
   ServerReply reply = done_reply();
   switch (request.kind_case()) {
     case ClientRequest::kPing:
       break;
     case ClientRequest::kCancelRun:
-      engine_.cancel(request.cancel_run().run());
+      engine_.cancel_for(request.cancel_run().run(), who(request.cancel_run().by()));
       break;
     case ClientRequest::kStopRun:
       reply.mutable_run_stopped();
       for (const RunInfo& run :
-           engine_.stop(request.stop_run().run(), request.stop_run().within_ms()))
+           engine_.stop_for(request.stop_run().run(), request.stop_run().within_ms(),
+                            who(request.stop_run().by())))
         put_run_info(run, *reply.mutable_run_stopped()->add_runs());
       break;
     case ClientRequest::kListServices:
@@ -267,8 +272,8 @@ ServerReply Server::reply_to(const ClientRequest& request) {
         put_service(service, *reply.mutable_service_list()->add_services());
       break;
     case ClientRequest::kSendSignal:
-      engine_.signal(request.send_signal().run(), request.send_signal().name(),
-                     request.send_signal().json());
+      engine_.signal_for(request.send_signal().run(), request.send_signal().name(),
+                         request.send_signal().json(), who(request.send_signal().by()));
       break;
     case ClientRequest::kCollectGarbage:
       reply.mutable_garbage_collected()->set_freed_bytes(
@@ -348,14 +353,16 @@ std::shared_ptr<detail::RunHandle> Server::start(const ClientRequest& request,
 
 void Server::serve_run(Client& client, const ClientRequest& request) {
   Submission submission = submission_of(request);
+  if (submission.by.empty()) submission.by = client.connection->default_requester();
   const std::string& name = submission.options.request;
   auto run_count = std::make_shared<ActiveRunCount>(*this);
   std::shared_ptr<ClientRunSession> session = find(name);
   bool continues = session != nullptr;
   if (!continues) {
     auto pin = receive_inputs(*client.connection, submission);
-    session = std::make_shared<ClientRunSession>(start(request, submission), has_acks(request),
-                                                 submission.options.detached, run_count);
+    session =
+        std::make_shared<ClientRunSession>(start(request, submission), has_acks(request),
+                                           submission.options.detached, submission.by, run_count);
     std::lock_guard lock(mutex_);
     sessions_.emplace(name, session);
     if (quit_) session->quit(!engine_.address().empty());

@@ -52,7 +52,8 @@ class Server {
   bool ensure_capacity();
   void serve(Client& client);
   /// The one reply to a request that does not start a run. Throws Failed, as the next.
-  ServerReply reply_to(const ClientRequest& request);
+  /// `requester`: who asks, if the request does not say it.
+  ServerReply reply_to(const ClientRequest& request, const std::string& requester);
   void show_run(EngineConnection& connection, const client_protocol::ShowRun& request);
   void export_result(EngineConnection& connection, const client_protocol::ExportResult& request);
   void serve_run(Client& client, const ClientRequest& request);

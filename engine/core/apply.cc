@@ -337,6 +337,7 @@ void Transition::on(const ResizeRequested& event) {
 void Transition::on(const SignalReceived& event) {
   Run& r = run(event.run);
   touch(r);
+  note_action(r, {ActionKind::signal, at_, event.by, event.name});
   r.signals.emplace(event.name, event.value);
   auto waiters = r.signal_waiters.find(event.name);
   if (waiters == r.signal_waiters.end()) return;

@@ -260,6 +260,7 @@ struct Run {
   std::map<std::string, Digest> signals;  // the first signal of each name
   std::map<UnitId, std::string> tags;     // of instances that a function tagged at run time
   std::string user;                       // as RunSubmitted's
+  std::vector<Action> actions;            // the newest kActionsMax, oldest first
   std::vector<AttemptTimes> times;        // by unit; shorter if further units had no attempt
   std::map<UnitId, AttemptTotals> totals;
   // Of ended attempts, without a plain success as the newest one: see is_plain_success.

@@ -47,6 +47,28 @@ const char* cause_name(Cause cause) {
   return "unknown";
 }
 
+const char* action_name(ActionKind kind) {
+  switch (kind) {
+    case ActionKind::none:
+      return "none";
+    case ActionKind::cancel:
+      return "cancel";
+    case ActionKind::stop:
+      return "stop";
+    case ActionKind::resume:
+      return "resume";
+    case ActionKind::retry:
+      return "retry";
+    case ActionKind::signal:
+      return "signal";
+    case ActionKind::serve:
+      return "serve";
+    case ActionKind::rollback:
+      return "rollback";
+  }
+  return "unknown";
+}
+
 std::string worker_text(const State& state, WorkerId worker) {
   if (worker == 0 || worker >= state.workers.size()) return "this machine";
   return "`" + state.workers[worker].info.name + "`";

@@ -28,6 +28,8 @@ bool ended_by_failure(const Unit& u) {
 void Transition::on(const RetryRequested& event) {
   Run& r = run(event.run);
   touch(r);
+  note_action(r, {event.has_unit || event.is_retry ? ActionKind::retry : ActionKind::resume, at_,
+                  event.by, event.has_unit ? shown_name(r, event.unit) : ""});
   detach(state_, r);
   if (event.has_unit && has_step_to_continue(r)) r.rollover.step = 0;  // what it serves may change
   drop_gates(r);

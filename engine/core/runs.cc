@@ -37,6 +37,7 @@ void Transition::on(const RunSubmitted& event) {
   r.fail_fast = event.fail_fast;
   r.fresh = event.fresh;
   r.user = event.user;
+  r.actions = event.actions;
   r.number = state_.next_run_number++;
   state_.run_numbers[r.number] = r.id;
   uint32_t nodes = static_cast<uint32_t>(r.plan->nodes.size());
@@ -138,6 +139,7 @@ void Transition::on(const EngineStarted& event) {
 void Transition::on(const CancelRequested& event) {
   Run& r = run(event.run);
   touch(r);
+  note_action(r, {ActionKind::cancel, at_, event.by});
   r.cancelling = true;
   r.gathering = false;
   cancel_open(r, "the run was cancelled", true);
@@ -146,6 +148,7 @@ void Transition::on(const CancelRequested& event) {
 void Transition::on(const StopRequested& event) {
   Run& r = run(event.run);
   touch(r);
+  note_action(r, {ActionKind::stop, at_, event.by});
   if (only_serves(state_, r)) return stop_services(r);
   r.stopping = r.stop_requested = true;
   for (UnitId unit = 0; unit < r.units.size(); unit++) {
@@ -169,6 +172,7 @@ void Transition::on(const StopRequested& event) {
 void Transition::on(const ServeEnded& event) {
   Run& r = run(event.run);
   touch(r);
+  note_action(r, {ActionKind::stop, at_, event.by});
   stop_services(r);
 }
 
@@ -189,6 +193,12 @@ void Transition::on(const GpusFound& event) {
 }
 
 // ---- consequences for the run
+
+void Transition::note_action(Run& run, Action action) {
+  if (action.by.empty()) return;
+  if (run.actions.size() >= kActionsMax) run.actions.erase(run.actions.begin());
+  run.actions.push_back(std::move(action));
+}
 
 bool Transition::is_winding_down(const Run& run) const {
   return run.cancelling || (run.fail_fast && run.failed_units > 0);

@@ -77,6 +77,8 @@ class Transition {
   };
 
   Run& run(const RunId& id);
+  /// Keeps the action with the run, unless nobody asked for it.
+  static void note_action(Run& run, Action action);
   template <typename C>
   void emit(C command) {
     out_.push_back(Command(std::move(command)));

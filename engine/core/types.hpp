@@ -61,6 +61,32 @@ struct Failure {
   int32_t code = 0;      // exit code or signal number
 };
 
+/// What somebody asked of a run.
+enum class ActionKind : uint8_t {
+  none,
+  cancel,
+  stop,    // as Ctrl-C; services drain
+  resume,  // also with new code
+  retry,
+  signal,
+  serve,     // the run only serves what another one computed
+  rollback,  // the same, for the version before
+};
+constexpr ActionKind kActionKindLast = ActionKind::rollback;  // journaled: only append
+const char* action_name(ActionKind kind);                     // "cancel", …
+
+/// An event without `by`, in the fields below, is the engine's own or of an old journal: it is no
+/// action.
+struct Action {
+  ActionKind kind = ActionKind::none;
+  Time at = 0;
+  std::string by{};    // who asked: see engine/base/requester.hpp
+  std::string name{};  // of the signal, or of the task that runs again; else ""
+  bool operator==(const Action&) const = default;
+};
+/// Of a run. The newest ones are kept.
+constexpr size_t kActionsMax = 100;
+
 // ---- events
 // -----------------------------------------------------------------------------------------------
 
@@ -80,7 +106,8 @@ struct RunSubmitted {
   int32_t jobs = 0;                  // CPU slots this run may use; 0: all
   bool fail_fast = false;
   bool fresh = false;
-  std::string user{};  // who submitted it: a name of the operating system; "" if unknown
+  std::string user{};             // who submitted it: a name of the operating system; "" if unknown
+  std::vector<Action> actions{};  // of the run that it replaces, then what made this one
 };
 /// All inputs of a unit are available: its cache key, and its cache entry if there is one.
 struct InputsResolved {
@@ -206,6 +233,7 @@ struct SignalReceived {
   RunId run;
   std::string name;
   Digest value;
+  std::string by{};  // as Action's; empty too if it was sent to the run that this one replaces
 };
 /// A timer of a unit; with an empty `run` the timer of worker `unit`, which was set aside.
 struct TimerFired {
@@ -215,14 +243,17 @@ struct TimerFired {
 };
 struct CancelRequested {
   RunId run;
+  std::string by{};
 };
 /// SIGINT: no new attempts start, and running ones are asked to stop.
 struct StopRequested {
   RunId run;
+  std::string by{};
 };
 /// The end of --serve-for, or Ctrl-C while services run.
 struct ServeEnded {
   RunId run;
+  std::string by{};
 };
 /// A resume or retry: failed units get new attempts. With `unit`, that unit runs again even if it
 /// succeeded, and its dependents follow.
@@ -231,6 +262,8 @@ struct RetryRequested {
   bool has_unit = false;
   UnitId unit = 0;
   std::vector<UnitId> lost{};  // without `unit`: units whose results are missing; they run again
+  std::string by{};
+  bool is_retry = false;  // asked for as a retry, not as a resume
 };
 /// Garbage collection deleted the run.
 struct RunDeleted {

@@ -25,17 +25,19 @@ class PageActions {
   const std::string& who() const { return who_; }
   /// The action of the endpoint. `run`: its id; of a rollback the served name. Throws Failed (user)
   /// if a field is missing or wrong, such as a signal whose value is not JSON.
+  /// `address`: of the browser.
   PageAction make(PageEndpoint endpoint, const std::string& run, const PageQuery& query,
-                  const std::string& body) const;
+                  const std::string& body, const std::string& address) const;
 
  private:
-  PageAction cancel(const std::string& run) const;
-  PageAction signal(const std::string& run, const std::string& name, const std::string& json) const;
-  PageAction stop(const std::string& run) const;
-  PageAction retry(const std::string& run, const std::string& task) const;
-  PageAction rollback(const std::string& name) const;
+  PageAction cancel(const std::string& by, const std::string& run) const;
+  PageAction signal(const std::string& by, const std::string& run, const std::string& name,
+                    const std::string& json) const;
+  PageAction stop(const std::string& by, const std::string& run) const;
+  PageAction retry(const std::string& by, const std::string& run, const std::string& task) const;
+  PageAction rollback(const std::string& by, const std::string& name) const;
   /// As of `flow VERB --detach` in this process: the run goes on without the page.
-  void put_submission_of_page(client_protocol::Submission& to) const;
+  void put_submission_of_page(const std::string& by, client_protocol::Submission& to) const;
   std::string command(const std::string& words) const;
 
   const EngineOptions options_;

@@ -149,11 +149,12 @@ void PageServer::handle(HttpRequest request, HttpReply reply) {
   auto shared = std::make_shared<HttpReply>(std::move(reply));
   if (start_view(route, PageQuery(request.query), shared)) return;
   auto job = [this, send, shared, route, query = PageQuery(request.query),
-              body = std::move(request.body)](const Reader& reader) {
+              body = std::move(request.body),
+              address = request.client_address](const Reader& reader) {
     if (shared->is_abandoned()) return;
     if (route.endpoint == PageEndpoint::events)
       return streams_.add(std::move(*shared), query.get("run"), fields_);
-    if (is_action(route.endpoint)) return act(reader, route, query, body, shared);
+    if (is_action(route.endpoint)) return act(reader, route, query, body, address, shared);
     send(*shared, answer(reader, route, query));
   };
   auto refuse = [send, shared](const Error& error) {
@@ -253,14 +254,15 @@ std::string PageServer::session_json() const {
 }
 
 void PageServer::act(const Reader& reader, const PageRoute& route, const PageQuery& query,
-                     const std::string& body, std::shared_ptr<HttpReply> reply) {
+                     const std::string& body, const std::string& address,
+                     std::shared_ptr<HttpReply> reply) {
   // The id, since a name may be given to another run before the writer reads it. A rollback is of
   // the name.
   bool is_of_name = route.endpoint == PageEndpoint::rollback;
   std::string run = is_of_name ? route.name : reader.show(route.name).id;
   PageAction action;
   try {
-    action = actions_.make(route.endpoint, run, query, body);
+    action = actions_.make(route.endpoint, run, query, body, address);
   } catch (const Failed& failed) {
     HttpResponse response = error_response(400, failed.error.message);
     response.fields += fields_;

@@ -184,6 +184,19 @@ std::string budget_sentence(const core::Run& run, const core::State* state) {
   return text.empty() ? "" : " I" + text.substr(1) + ".";
 }
 
+/// " ann@node1 asked to cancel it at ….", for what has led to the run's present status; else "".
+std::string action_sentence(const core::Run& run) {
+  if (run.actions.empty()) return "";
+  const core::Action& last = run.actions.back();
+  bool is_cause = (last.kind == core::ActionKind::cancel && run.cancelling) ||
+                  (last.kind == core::ActionKind::stop &&
+                   (run.stopping || run.ending || core::is_final(run.status)));
+  if (!is_cause) return "";
+  return fmt::format(" {} by {} at {}.",
+                     last.kind == core::ActionKind::cancel ? "Cancelled" : "Stopped", last.by,
+                     format_time(last.at));
+}
+
 /// Explains the tasks of one run.
 class RunExplainer {
  public:
@@ -423,7 +436,7 @@ std::string explain_run(const Store& store, const Blobs& blobs, const LoadedRun&
   RunExplainer explainer(store, blobs, loaded, resolver);
   return fmt::format("The run {} of `{}` {}.", run.id, loaded.record.pipeline,
                      status_clause(loaded.record.status)) +
-         rollover_sentence(run) + budget_sentence(run, loaded.state.get()) +
+         action_sentence(run) + rollover_sentence(run) + budget_sentence(run, loaded.state.get()) +
          explain_units(explainer, run, executed(run, std::move(units)), options);
 }
 

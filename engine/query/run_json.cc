@@ -156,6 +156,17 @@ std::string budget_json(const std::optional<BudgetInfo>& budget) {
                      std::round(budget->used * 1e9) / 1e9, budget->is_spent);
 }
 
+/// "" for none.
+std::string actions_json(const std::vector<ActionInfo>& actions) {
+  std::string json;
+  for (const ActionInfo& action : actions)
+    json +=
+        fmt::format(R"({}{{"action":{},"by":{},"name":{},"at":{}}})",
+                    json.empty() ? ",\"actions\":[" : ",", text_to_json(action.action),
+                    text_or_null(action.by), text_or_null(action.name), time_or_null(action.at_ms));
+  return json.empty() ? "" : json + "]";
+}
+
 }  // namespace
 
 std::string ServiceInfo::json() const {
@@ -185,7 +196,8 @@ std::string RunInfo::json() const {
       time_or_null(started_ms), time_or_null(finished_ms), has_params ? to_json(params) : "{}",
       has_result ? to_json(result) : "null", served,
       rollover.phase.empty() ? "" : ",\"rollover\":" + json_of(rollover),
-      not_resumed_json(not_resumed) + budget_json(budget), json_of(counts), usage_json(tasks));
+      not_resumed_json(not_resumed) + budget_json(budget) + actions_json(actions), json_of(counts),
+      usage_json(tasks));
   for (size_t i = 0; i < tasks.size(); i++) {
     if (i > 0) json += ',';
     json += json_of(tasks[i]);

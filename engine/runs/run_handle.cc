@@ -109,11 +109,11 @@ std::vector<CountedTask> Run::counts_by_task() const {
   return current(*state_, state_->counts_by_task)();
 }
 
-void Run::interrupt(bool kill) { current(*state_, state_->interrupt)(kill); }
+void Run::interrupt(bool kill) { current(*state_, state_->interrupt)(kill, ""); }
 
-void Run::cancel() { current(*state_, state_->cancel)(); }
+void Run::cancel() { current(*state_, state_->cancel)(""); }
 
-void Run::end_serving() { current(*state_, state_->end_serving)(); }
+void Run::end_serving() { current(*state_, state_->end_serving)(""); }
 
 std::optional<Event> Run::next_event() { return state_->next(); }
 

@@ -20,9 +20,11 @@ struct RunHandle : public RunListener {
   std::function<RunInfo()> summary;  // without tasks
   std::function<Counts()> counts;
   std::function<std::vector<CountedTask>()> counts_by_task;
-  std::function<void(bool kill)> interrupt;
-  std::function<void()> cancel;
-  std::function<void()> end_serving;
+  // `by`: who asks; "": the owner of the engine, see EngineOptions::by. A client passes "", and the
+  // server knows it.
+  std::function<void(bool kill, const std::string& by)> interrupt;
+  std::function<void(const std::string& by)> cancel;
+  std::function<void(const std::string& by)> end_serving;
   /// Of a writer: the client that the run was executed for has died. Interrupts the run, or returns
   /// true: it only serves, and continues without the client.
   std::function<bool()> outlive_client;

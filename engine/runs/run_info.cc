@@ -441,6 +441,8 @@ RunInfo summary_of_run(const core::Run& run, const RunRecord& old_record, InputR
   if (run.status != core::RunStatus::interrupted) info.services = services_of(run, state);
   info.rollover = rollover_of(run);
   info.budget = budget_of(run, state);
+  for (const core::Action& action : run.actions)
+    info.actions.push_back({core::action_name(action.kind), action.by, action.name, action.at});
   return info;
 }
 

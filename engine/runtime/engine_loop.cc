@@ -158,11 +158,11 @@ void EngineLoop::put_metadata(std::string key, std::string value) {
       }}});
 }
 
-void EngineLoop::interrupt(const RunId& run, bool kill) {
-  if (!kill) return parts_->inbox.post({PostedEvent{core::StopRequested{run}}});
-  parts_->inbox.post({StoreCallback{[parts = parts_.get(), run](Batch&, core::State& state) {
+void EngineLoop::interrupt(const RunId& run, bool kill, const std::string& by) {
+  if (!kill) return parts_->inbox.post({PostedEvent{core::StopRequested{run, by}}});
+  parts_->inbox.post({StoreCallback{[parts = parts_.get(), run, by](Batch&, core::State& state) {
     parts->recorder.add_commands(core::kill_commands(state, run));
-    parts->recorder.record_if_admitted(core::StopRequested{run}, parts->clock.now());
+    parts->recorder.record_if_admitted(core::StopRequested{run, by}, parts->clock.now());
   }}});
 }
 

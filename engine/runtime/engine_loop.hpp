@@ -49,7 +49,8 @@ class EngineLoop {
   /// Posts an event and blocks until it is committed, or rejected (false).
   Result<bool> post_and_wait(core::Event event, NamedBlobs blobs = {}, MetadataRows metadata = {});
   /// Asks the run to stop; with `kill` its attempts are killed at once.
-  void interrupt(const RunId& run, bool kill);
+  /// `by`: who asks; "": the engine itself.
+  void interrupt(const RunId& run, bool kill, const std::string& by = {});
   /// The client that the run was executed for has died: interrupts the run; one that only serves
   /// continues, as if it had been submitted as detached. Whether it continues.
   bool outlive_client(const RunId& run);

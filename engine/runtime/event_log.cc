@@ -161,6 +161,9 @@ struct Overloaded : F... {
 template <typename... F>
 Overloaded(F...) -> Overloaded<F...>;
 
+/// "by ann@node1", or "" for the engine itself.
+std::string by_clause(const std::string& by) { return by.empty() ? "" : "by " + by; }
+
 /// The attempt that a report is about, or null.
 const core::AttemptId* attempt_of(const core::Event& event) {
   return std::visit(Overloaded{
@@ -205,15 +208,25 @@ void RecordLog::add_lines(const core::State& state, const core::Record& record,
             out.add_run(LogLevel::info, "run submitted", e.run, e.name);
           },
           [&](const core::RetryRequested& e) {
-            out.add_run(
-                LogLevel::info, "run resumed", e.run,
-                e.has_unit ? "retry of " + core::unit_name(state.runs.at(e.run), e.unit) : "");
+            std::string what =
+                e.has_unit ? "retry of " + core::unit_name(state.runs.at(e.run), e.unit) : "";
+            std::string by = by_clause(e.by);
+            out.add_run(LogLevel::info, "run resumed", e.run,
+                        what.empty() || by.empty() ? what + by : what + " " + by);
           },
           [&](const core::CancelRequested& e) {
-            out.add_run(LogLevel::info, "run cancel requested", e.run);
+            out.add_run(LogLevel::info, "run cancel requested", e.run, by_clause(e.by));
           },
           [&](const core::StopRequested& e) {
-            out.add_run(LogLevel::info, "run interrupt requested", e.run);
+            out.add_run(LogLevel::info, "run interrupt requested", e.run, by_clause(e.by));
+          },
+          [&](const core::ServeEnded& e) {
+            out.add_run(LogLevel::info, "run serving end requested", e.run, by_clause(e.by));
+          },
+          [&](const core::SignalReceived& e) {
+            std::string by = by_clause(e.by);
+            out.add_run(LogLevel::info, "run signalled", e.run,
+                        "`" + e.name + "`" + (by.empty() ? "" : " " + by));
           },
           [&](const core::InputsFailed& e) {
             if (e.unit >= state.runs.at(e.run).units.size()) return;

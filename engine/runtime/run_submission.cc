@@ -164,6 +164,7 @@ Status RunSubmission::add(Prepared prepared, int32_t jobs, bool replaces) {
   RunContext& context = prepared.context;
   const core::RunId id = context.record.id;
   std::map<std::string, Digest> signals;  // of the replaced run: received signals are kept
+  std::vector<core::Action> actions;
   std::optional<core::BudgetTerms> budget = context.budget;
   const bool is_budget_asked = context.is_budget_asked;  // the context is moved from below
   auto keep_budget = [&](const core::Run& old) {
@@ -180,6 +181,7 @@ Status RunSubmission::add(Prepared prepared, int32_t jobs, bool replaces) {
     is_archived = archived->has_value();
     if (!is_archived) return {};
     signals = (*archived)->runs.at(id).signals;
+    actions = (*archived)->runs.at(id).actions;
     keep_budget((*archived)->runs.at(id));
     return {};
   };
@@ -203,6 +205,7 @@ Status RunSubmission::add(Prepared prepared, int32_t jobs, bool replaces) {
     if (old != state.runs.end()) {
       if (context.is_unattended) event.user = old->second.user;
       auto old_signals = old->second.signals;
+      auto old_actions = old->second.actions;
       keep_budget(old->second);
       bool is_dropped =
           replaces && recorder_.record_if_admitted(core::RunDeleted{id}, recorder_.turn_time());
@@ -211,9 +214,14 @@ Status RunSubmission::add(Prepared prepared, int32_t jobs, bool replaces) {
         return;
       }
       signals = std::move(old_signals);
+      actions = std::move(old_actions);
     } else if (replaces && !is_archived) {  // the run has ended since
       (void)take_archived_signals();
     }
+    if (context.action != core::ActionKind::none && !context.by.empty())
+      actions.push_back({context.action, recorder_.turn_time(), context.by});
+    if (actions.size() > core::kActionsMax) actions.erase(actions.begin());
+    event.actions = std::move(actions);
     const Digest plan = context.record.plan_digest, bundle = context.record.bundle_digest;
     std::string bundle_bytes = *context.bundle, request = context.request;
     core::Event submitted = std::move(event);
@@ -260,6 +268,7 @@ Result<bool> RunSubmission::await_interrupted(const core::RunId& id) {
 Status RunSubmission::resume(RunContext context, const std::string& task, bool is_retry) {
   const core::RunId id = context.record.id;
   const std::string request = context.request;
+  const std::string by = context.is_unattended ? "" : context.by;
   const std::shared_ptr<RunListener> listener = context.listener;
   const bool was_over = is_over(context.record.status);  // when the caller read the record
   auto has_waited = await_interrupted(id);
@@ -281,7 +290,7 @@ Status RunSubmission::resume(RunContext context, const std::string& task, bool i
   }
   bool is_admitted = loaded->is_admitted;
   if (!is_admitted && loaded->is_loaded) {
-    PostedEvent posted{retry_of(id, *loaded)};
+    PostedEvent posted{retry_of(id, *loaded, by, is_retry)};
     if (!request.empty()) posted.metadata.emplace_back(request_key(request), id);
     is_admitted = inbox_.post_and_wait({std::move(posted)});
     if (auto error = stop_.get()) return *error;
@@ -303,12 +312,15 @@ Status RunSubmission::resume(RunContext context, const std::string& task, bool i
                         task));
 }
 
-core::RetryRequested RunSubmission::retry_of(const core::RunId& id, const Loaded& loaded) {
+core::RetryRequested RunSubmission::retry_of(const core::RunId& id, const Loaded& loaded,
+                                             const std::string& by, bool is_retry) {
   core::RetryRequested event;
   event.run = id;
   event.has_unit = loaded.unit != kNoNode;
   event.unit = event.has_unit ? loaded.unit : 0;
   event.lost = loaded.missing.results;
+  event.by = by;
+  event.is_retry = is_retry;
   return event;
 }
 
@@ -388,7 +400,7 @@ Result<RunSubmission::Loaded> RunSubmission::load(RunContext context, const std:
     if (task.empty() && at_rest) result->missing = missing_results_.find(state.runs.at(id));
     // Dynamic tasks that run again come first: the request follows when they are done.
     bool is_whole = result->missing.calls.empty();
-    core::Event event = retry_of(id, *result);
+    core::Event event = retry_of(id, *result, context.is_unattended ? "" : context.by, is_retry);
     result->is_admitted = is_whole && core::admit(state, event);
     if (is_whole && !result->is_admitted) {
       if (result->is_from_archive) {

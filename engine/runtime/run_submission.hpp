@@ -53,7 +53,8 @@ class RunSubmission {
     bool is_admitted = false;      // the request to continue is recorded
   };
   Status add(Prepared prepared, int32_t jobs, bool replaces);
-  static core::RetryRequested retry_of(const core::RunId& id, const Loaded& loaded);
+  static core::RetryRequested retry_of(const core::RunId& id, const Loaded& loaded,
+                                       const std::string& by, bool is_retry);
   Result<Loaded> load(RunContext context, const std::string& task, bool is_retry,
                       std::optional<core::State> archived, bool has_waited);
   /// Gives the unattended run, which is active, to the request with this context. In a turn.

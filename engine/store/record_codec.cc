@@ -46,6 +46,7 @@ void put_event(const core::RunSubmitted& e, RecordWriter& writer, journal::Recor
   m.set_fail_fast(e.fail_fast);
   m.set_fresh(e.fresh);
   m.set_user(e.user);
+  put_actions(e.actions, *m.mutable_actions());
 }
 
 void put_event(const core::InputsResolved& e, RecordWriter& writer, journal::Record& record) {
@@ -228,6 +229,7 @@ void put_event(const core::SignalReceived& e, RecordWriter& writer, journal::Rec
   m.set_run(writer.run_index(e.run));
   m.set_name(e.name);
   m.set_value(bytes_of(e.value));
+  m.set_by(e.by);
 }
 
 void put_event(const core::TimerFired& e, RecordWriter& writer, journal::Record& record) {
@@ -242,15 +244,21 @@ void put_event(const core::TimerFired& e, RecordWriter& writer, journal::Record&
 }
 
 void put_event(const core::CancelRequested& e, RecordWriter& writer, journal::Record& record) {
-  record.mutable_cancel_requested()->set_run(writer.run_index(e.run));
+  journal::CancelRequested& m = *record.mutable_cancel_requested();
+  m.set_run(writer.run_index(e.run));
+  m.set_by(e.by);
 }
 
 void put_event(const core::StopRequested& e, RecordWriter& writer, journal::Record& record) {
-  record.mutable_stop_requested()->set_run(writer.run_index(e.run));
+  journal::StopRequested& m = *record.mutable_stop_requested();
+  m.set_run(writer.run_index(e.run));
+  m.set_by(e.by);
 }
 
 void put_event(const core::ServeEnded& e, RecordWriter& writer, journal::Record& record) {
-  record.mutable_serve_ended()->set_run(writer.run_index(e.run));
+  journal::ServeEnded& m = *record.mutable_serve_ended();
+  m.set_run(writer.run_index(e.run));
+  m.set_by(e.by);
 }
 
 void put_event(const core::RetryRequested& e, RecordWriter& writer, journal::Record& record) {
@@ -258,6 +266,8 @@ void put_event(const core::RetryRequested& e, RecordWriter& writer, journal::Rec
   m.set_run(writer.run_index(e.run));
   if (e.has_unit) m.set_unit(e.unit);
   m.mutable_missing()->Add(e.lost.begin(), e.lost.end());
+  m.set_by(e.by);
+  m.set_is_retry(e.is_retry);
 }
 
 void put_event(const core::RunDeleted& e, RecordWriter& writer, journal::Record& record) {
@@ -460,6 +470,7 @@ core::Event get_event(const journal::RunSubmitted& m, RecordFields& fields) {
   e.fail_fast = m.fail_fast();
   e.fresh = m.fresh();
   e.user = m.user();
+  fields.require(get_actions(m.actions(), e.actions), "actions", "are damaged");
   e.plan = fields.plan(e.plan_digest);
   return e;
 }
@@ -590,7 +601,8 @@ core::Event get_event(const journal::CheckpointSaved& m, RecordFields& fields) {
 }
 
 core::Event get_event(const journal::SignalReceived& m, RecordFields& fields) {
-  return core::SignalReceived{fields.run(m.run()), m.name(), fields.digest(m.value(), "value")};
+  return core::SignalReceived{fields.run(m.run()), m.name(), fields.digest(m.value(), "value"),
+                              m.by()};
 }
 
 core::Event get_event(const journal::TimerFired& m, RecordFields& fields) {
@@ -603,20 +615,21 @@ core::Event get_event(const journal::TimerFired& m, RecordFields& fields) {
 }
 
 core::Event get_event(const journal::CancelRequested& m, RecordFields& fields) {
-  return core::CancelRequested{fields.run(m.run())};
+  return core::CancelRequested{fields.run(m.run()), m.by()};
 }
 
 core::Event get_event(const journal::StopRequested& m, RecordFields& fields) {
-  return core::StopRequested{fields.run(m.run())};
+  return core::StopRequested{fields.run(m.run()), m.by()};
 }
 
 core::Event get_event(const journal::ServeEnded& m, RecordFields& fields) {
-  return core::ServeEnded{fields.run(m.run())};
+  return core::ServeEnded{fields.run(m.run()), m.by()};
 }
 
 core::Event get_event(const journal::RetryRequested& m, RecordFields& fields) {
   return core::RetryRequested{
-      fields.run(m.run()), m.has_unit(), m.unit(), {m.missing().begin(), m.missing().end()}};
+      fields.run(m.run()), m.has_unit(), m.unit(), {m.missing().begin(), m.missing().end()}, m.by(),
+      m.is_retry()};
 }
 
 core::Event get_event(const journal::RunDeleted& m, RecordFields& fields) {

@@ -94,6 +94,28 @@ bool get_quantities(const google::protobuf::RepeatedPtrField<journal::ResourceQu
   return are_sound(quantities);
 }
 
+void put_actions(const std::vector<core::Action>& actions,
+                 google::protobuf::RepeatedPtrField<journal::Action>& to) {
+  for (const core::Action& action : actions) {
+    journal::Action& m = *to.Add();
+    m.set_kind(static_cast<uint32_t>(action.kind));
+    m.set_at(action.at);
+    m.set_by(action.by);
+    m.set_name(action.name);
+  }
+}
+
+bool get_actions(const google::protobuf::RepeatedPtrField<journal::Action>& from,
+                 std::vector<core::Action>& actions) {
+  if (from.size() > static_cast<int>(core::kActionsMax)) return false;
+  for (const journal::Action& m : from) {
+    bool is_known = m.kind() > 0 && m.kind() <= static_cast<uint32_t>(core::kActionKindLast);
+    if (!is_known || m.by().empty()) return false;
+    actions.push_back({static_cast<core::ActionKind>(m.kind()), m.at(), m.by(), m.name()});
+  }
+  return true;
+}
+
 void put_resources(const core::AttemptResources& computed, journal::AttemptResources& m) {
   const Resources& resources = computed.resources;
   m.set_attempt(computed.attempt);

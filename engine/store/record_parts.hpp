@@ -38,6 +38,11 @@ bool get_totals(const journal::Totals& m, core::AttemptTotals& totals);
 void put_times(const core::AttemptTimes& times, journal::Unit& m);
 bool get_times(const journal::Unit& m, core::AttemptTimes& times);
 
+void put_actions(const std::vector<core::Action>& actions,
+                 google::protobuf::RepeatedPtrField<journal::Action>& to);
+bool get_actions(const google::protobuf::RepeatedPtrField<journal::Action>& from,
+                 std::vector<core::Action>& actions);
+
 /// The reason why no flow could have admitted a decoded event in any state: a negative amount, a
 /// worker beyond the limit, an empty name. "" or "`jobs` is negative".
 std::string event_problem(const core::Event& event);

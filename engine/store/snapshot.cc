@@ -273,6 +273,7 @@ void put_run(const core::Run& r, journal::Run& m) {
   m.set_ending(r.ending);
   m.set_gathering(r.gathering);
   m.set_user(r.user);
+  put_actions(r.actions, *m.mutable_actions());
   for (const auto& [unit, totals] : r.totals) {
     journal::Totals& each = *m.add_totals();
     each.set_unit(unit);
@@ -466,6 +467,7 @@ std::string get_run(const journal::Run& m, core::Run& r, const FindPlan& plan,
       return "a tag of a unit that is not there, or twice";
   }
   r.user = m.user();
+  if (!get_actions(m.actions(), r.actions)) return "damaged actions";
   for (const journal::Totals& each : m.totals()) {
     bool is_sound = each.unit() < static_cast<uint32_t>(m.units_size());
     if (!is_sound || !get_totals(each, r.totals[each.unit()]))

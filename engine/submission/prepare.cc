@@ -24,6 +24,7 @@
 #include "engine/submission/notify_settings.hpp"
 #include "engine/submission/prebuilt_graph.hpp"
 #include "engine/submission/remote_inputs.hpp"
+#include "engine/submission/requester.hpp"
 #include "engine/submission/requirements.hpp"
 #include "engine/submission/run_budget.hpp"
 #include "engine/submission/run_inputs.hpp"
@@ -165,12 +166,18 @@ std::shared_ptr<const EnvironmentVariables> current_environment() {
   return all;
 }
 
+std::string requester_of(const EngineOptions& options) {
+  std::string given = clean_requester(options.by);
+  return given.empty() ? own_requester() : given;
+}
+
 Result<Submission> make_submission(const EngineOptions& options, const RunOptions& run) {
   Submission submission;
   submission.working_directory = working_directory_of(options);
   submission.options = run;
   submission.environment = current_environment();
   submission.user = own_user_name();
+  submission.by = requester_of(options);
   ConfigOptions& config = submission.options.config;
   bool is_named = config.files.empty() && !options.config.empty();
   if (!is_named) return submission;
@@ -476,6 +483,7 @@ Result<Prepared> prepare(const SubmissionContext& context, const Submission& sub
   prepared.context.is_budget_asked = !submission.options.budget.empty();
   prepared.context.environment = submission.environment;
   prepared.context.user = submission.user;
+  prepared.context.by = submission.by;
   prepared.context.grace_ms = submission.options.grace_ms;
   prepared.context.publishes_logs = submission.options.logs;
   prepared.context.serve_for_ms = submission.options.serve_for_ms;

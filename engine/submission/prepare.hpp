@@ -27,6 +27,8 @@ std::shared_ptr<const EnvironmentVariables> current_environment();
 std::string working_directory_of(const EngineOptions& options);
 /// A submission from this process, with its working directory and environment. Reads the file that
 /// options.config names. Error (user) if it cannot be read.
+/// `options.by`, or the user and the host of this process.
+std::string requester_of(const EngineOptions& options);
 Result<Submission> make_submission(const EngineOptions& options, const RunOptions& run);
 /// The CPU slots of `options`; by default the CPUs that this process may use.
 int32_t jobs_of(const EngineOptions& options);

@@ -55,6 +55,7 @@ Result<Prepared> prepare_stored(const Store& store, const Blobs& blobs, const Ru
   prepared.context.bundle = std::make_shared<const std::string>(std::move(*bundle_bytes));
   prepared.context.environment = submission.environment;
   prepared.context.user = submission.user;
+  prepared.context.by = submission.by;
   prepared.context.grace_ms = submission.options.grace_ms;
   prepared.context.publishes_logs = submission.options.logs;
   prepared.context.serve_for_ms = submission.options.serve_for_ms;

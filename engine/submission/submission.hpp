@@ -31,10 +31,11 @@ struct RunContext {
   int64_t serve_for_ms = -1;
   int64_t serve_until_ms = -1;  // the end of that time, if it began in an earlier process
   int64_t front_lease_ms = RunOptions().front_lease_ms;
-  std::optional<core::BudgetTerms> budget;  // a new one that the request gives the run,
-  bool is_budget_asked = false;             // and not only its configuration
-  bool publishes_logs = false;              // the listener gets what tasks write
-  std::string user;                         // as Submission's
+  std::optional<core::BudgetTerms> budget;           // a new one that the request gives the run,
+  bool is_budget_asked = false;                      // and not only its configuration
+  bool publishes_logs = false;                       // the listener gets what tasks write
+  std::string user, by{};                            // as Submission's
+  core::ActionKind action = core::ActionKind::none;  // what made the run, if not a plain submission
   bool is_detached = false;    // the next writer goes on with it when this one has died,
   bool is_of_head = false;     // if that is a head
   bool is_unattended = false;  // it was resumed by the engine itself, and has no listener
@@ -76,6 +77,7 @@ struct Submission {
   /// The graph, if a client on another machine built it.
   std::shared_ptr<const PrebuiltGraph> built;
   std::string user{};          // who submits it: a name of the operating system; "" if unknown
+  std::string by{};            // who asks, and where: see requester.hpp
   bool is_unattended = false;  // the engine itself resumes the run: nobody follows it
 };
 

@@ -270,6 +270,10 @@ class PageHttp(PagePlace):
         self.act("/api/runs/asked/signal", body='"yes"', name="approved")
         self.exits(0, self.end(asks))
         self.assertEqual(self.show("asked")["result"], "yes")
+        by = "%s@127." % self.user()
+        (asked,) = self.show("asked")["actions"]
+        self.assertEqual((asked["action"], asked["name"]), ("signal", "approved"))
+        self.assertTrue(asked["by"].startswith(by) and asked["by"].endswith(" (page)"), asked)
         other = self.start("run", "waits.lua", "--param", "path=" + self.path("other"), "--name", "other", "--grace", "1s")
         self.until_holds("first", "other")
         self.until("the page has read it", lambda: "other" in [run["name"] for run in self.data("/api/runs")["runs"]])
@@ -278,6 +282,7 @@ class PageHttp(PagePlace):
         self.assertEqual(self.show("other")["status"], "interrupted")
         self.act("/api/runs/other/cancel")
         self.assertEqual(self.show("other")["status"], "cancelled")
+        self.assertEqual([each["action"] for each in self.show("other")["actions"]], ["stop", "cancel"])
 
     def test_a_service_is_shown_and_rolled_back(self):
         for factor in (2, 3):
@@ -301,6 +306,9 @@ class PageHttp(PagePlace):
         self.assertEqual(sum(requests for _, requests in service["durations"]), 3)
         self.assertEqual({"+Inf" if limit is None else "%g" % (limit / 1e6): requests for limit, requests in service["durations"]}, counted)
         run = self.act("/api/runs/prod/rollback")["run"]
+        (action,) = self.show(run)["actions"]
+        self.assertEqual(action["action"], "rollback")
+        self.assertRegex(action["by"], r"^deploy@127[.\d]+ \(page\)$")
         self.assertNotIn(run, (first, listed[0]["version"]))
         self.until("it serves", lambda: self.show(run)["status"] == "serving" and self.show(listed[0]["version"])["status"] == "succeeded")
         self.assertEqual({task["user"] for task in self.show(run)["tasks"]}, {"deploy"})

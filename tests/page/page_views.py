@@ -442,6 +442,10 @@ class Views(Browsing):
         self.exits(1, self.end(process))
         self.wait("the page says so", lambda: self.text("#facts .state") == "cancelled")
         self.assertEqual(self.show("held")["status"], "cancelled")
+        (action,) = self.show("held")["actions"]
+        self.assertRegex(action["by"], r"^%s@127[.\d]+ \(page\)$" % self.user())
+        self.wait("who asked", lambda: len(self.all("#actions li")) == 1)
+        self.assertIn("cancel by %s at " % action["by"], self.text("#actions li"))
         self.assertEqual(self.all("#cancel"), [])
         self.is_quiet()
 

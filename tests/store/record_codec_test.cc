@@ -131,8 +131,18 @@ core::TimerFired timer(Random& r) { return {r.flag() ? r.run() : "", r.u32(), r.
 
 core::RetryRequested retry(Random& r) {
   bool has_unit = r.flag();
-  return {r.run(), has_unit, has_unit ? r.u32() : 0,
-          list(r.below(4), [&](size_t) { return r.u32(); })};
+  return {r.run(),
+          has_unit,
+          has_unit ? r.u32() : 0,
+          list(r.below(4), [&](size_t) { return r.u32(); }),
+          r.text_or_none(),
+          r.flag()};
+}
+
+core::Action action(Random& r) {
+  auto kind =
+      static_cast<core::ActionKind>(1 + r.below(static_cast<uint64_t>(core::kActionKindLast)));
+  return {kind, r.i64(), r.text(), r.text_or_none()};
 }
 
 /// One of each kind, in the order of core::Event.
@@ -140,7 +150,8 @@ std::vector<core::Event> random_events(Random& r) {
   return {
       core::EngineStarted{r.u64(), r.milli(), r.amount(), r.quantities(), r.flag(), r.flag()},
       core::RunSubmitted{r.run(), r.text_or_none(), r.digest(), any_plan({}), r.milli(), r.flag(),
-                         r.flag(), r.text_or_none()},
+                         r.flag(), r.text_or_none(),
+                         list(r.below(4), [&](size_t) { return action(r); })},
       resolved(r),
       core::InputsFailed{r.run(), r.u32(), r.failure()},
       core::MapExpanded{r.run(), r.u32(), r.u32(), r.uuids()},
@@ -155,11 +166,11 @@ std::vector<core::Event> random_events(Random& r) {
       core::ServiceReady{r.attempt(), r.text()},
       core::StepSaved{r.attempt(), r.text(), r.digest()},
       core::CheckpointSaved{r.attempt(), r.digest()},
-      core::SignalReceived{r.run(), r.text(), r.digest()},
+      core::SignalReceived{r.run(), r.text(), r.digest(), r.text_or_none()},
       timer(r),
-      core::CancelRequested{r.run()},
-      core::StopRequested{r.run()},
-      core::ServeEnded{r.run()},
+      core::CancelRequested{r.run(), r.text_or_none()},
+      core::StopRequested{r.run(), r.text_or_none()},
+      core::ServeEnded{r.run(), r.text_or_none()},
       retry(r),
       core::RunDeleted{r.run()},
       core::GpusFound{r.gpus(), r.worker()},
@@ -199,7 +210,8 @@ auto fields(const core::EngineStarted& e) {
                     e.restarts_services);
 }
 auto fields(const core::RunSubmitted& e) {
-  return std::tuple(e.run, e.name, e.plan_digest, e.plan, e.jobs, e.fail_fast, e.fresh, e.user);
+  return std::tuple(e.run, e.name, e.plan_digest, e.plan, e.jobs, e.fail_fast, e.fresh, e.user,
+                    e.actions);
 }
 auto fields(const core::InputsResolved& e) {
   return std::tuple(e.run, e.unit, e.key, e.hit, e.result, e.fragment, e.fragment_digest);
@@ -238,9 +250,14 @@ auto fields(const core::AttemptStopped& e) { return std::tuple(e.id, fields(e.us
 auto fields(const core::ServiceReady& e) { return std::tuple(e.id, e.url); }
 auto fields(const core::StepSaved& e) { return std::tuple(e.id, e.name, e.value); }
 auto fields(const core::CheckpointSaved& e) { return std::tuple(e.id, e.value); }
-auto fields(const core::SignalReceived& e) { return std::tuple(e.run, e.name, e.value); }
+auto fields(const core::SignalReceived& e) { return std::tuple(e.run, e.name, e.value, e.by); }
+auto fields(const core::CancelRequested& e) { return std::tuple(e.run, e.by); }
+auto fields(const core::StopRequested& e) { return std::tuple(e.run, e.by); }
+auto fields(const core::ServeEnded& e) { return std::tuple(e.run, e.by); }
 auto fields(const core::TimerFired& e) { return std::tuple(e.run, e.unit, e.serial); }
-auto fields(const core::RetryRequested& e) { return std::tuple(e.run, e.has_unit, e.unit, e.lost); }
+auto fields(const core::RetryRequested& e) {
+  return std::tuple(e.run, e.has_unit, e.unit, e.lost, e.by, e.is_retry);
+}
 auto fields(const core::GpusFound& e) { return std::tuple(e.gpus, e.worker); }
 auto fields(const core::WorkerJoined& e) {
   const core::WorkerInfo& w = e.worker;

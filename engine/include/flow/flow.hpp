@@ -138,6 +138,10 @@ struct EngineOptions {
   /// that the caller resumes itself.
   bool resume_detached = false;
   std::string resume_except{};
+  /// Who asks for what this engine and the handles of its runs do: the journal records it with each
+  /// cancel, stop, resume, retry, signal, serve and rollback. One line; more than 256 bytes are
+  /// cut. "": user and host of this process, as "ann@node1".
+  std::string by{};
 };
 
 struct RunOptions {
@@ -304,6 +308,14 @@ struct BudgetInfo {
   std::string text() const;  ///< "4.20 of 50.00 USD"
 };
 
+/// What somebody asked of a run.
+struct ActionInfo {
+  std::string action;  ///< cancel, stop, resume, retry, signal, serve, rollback
+  std::string by;      ///< who asked: "ann@node1"; "deploy@10.0.0.7 (page)" of a page
+  std::string name;    ///< of the signal, or of the task that runs again; else ""
+  int64_t at_ms = 0;
+};
+
 struct RunInfo {
   std::string id, name, pipeline, status, directory, script;
   int64_t started_ms = 0, finished_ms = 0;
@@ -318,7 +330,8 @@ struct RunInfo {
   /// has not tried.
   std::string not_resumed;
   std::optional<BudgetInfo> budget;
-  std::string json() const;  ///< the object described in docs/reference-cli.md
+  std::vector<ActionInfo> actions;  ///< the newest 100, oldest first
+  std::string json() const;         ///< the object described in docs/reference-cli.md
 };
 
 /// The interface that a native task gets.

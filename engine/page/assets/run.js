@@ -60,6 +60,13 @@ function taskCells(run, task) {
     count(task.attempts), elapsedElement(task, isActive(run.status)), task.worker || "–"];
 }
 
+// The report and `flow show` have all of them.
+const ACTIONS_SHOWN = 5;
+
+function actionItem({ action, by, name, at }) {
+  return h("li", {}, name ? `${action} “${name}”` : action, ` by ${by} at `, timeElement(at));
+}
+
 export function runView(main, route, session) {
   const id = route.run;
   let run = null;
@@ -156,6 +163,7 @@ export function runView(main, route, session) {
       store.user ? h("div", { class: "fact" }, h("span", { class: "label" }, "Started by"), h("span", { id: "user" }, store.user)) : null,
       run.rollover ? h("div", { class: "fact" }, h("span", { class: "label" }, "Rollover"), `${run.rollover.phase}, step ${run.rollover.step} of ${run.rollover.steps}, ${run.rollover.percent}%`) : null,
       services.map((each) => h("div", { class: "fact" }, h("span", { class: "label" }, `Service ${each.service}`), h("span", { class: "id" }, each.url))),
+      run.actions ? h("div", { class: "fact grow" }, h("span", { class: "label" }, "Asked for"), h("ul", { id: "actions" }, run.actions.slice(-ACTIONS_SHOWN).map(actionItem))) : null,
       h("div", { class: "fact grow" }, h("span", { class: "label" }, "Tasks"), countsBar(run.counts), h("span", { class: "counts-text", id: "counts" }, countsText(run.counts))));
   }
 
