@@ -46,18 +46,18 @@ void EventStreams::send(Stream& stream, const std::string& event, const std::str
     *stream.is_stalled = false;
 }
 
-void EventStreams::send_changes(const Reader& reader, bool has_writer) {
+void EventStreams::send_changes(const StateFollower& state, bool has_writer) {
   std::erase_if(streams_, [](const Stream& stream) { return stream.reply.is_abandoned(); });
   count_ = streams_.size();
   if (streams_.empty()) return shown_.clear();
   Rows rows;
-  for (RunInfo& run : reader.list()) {
+  for (RunInfo& run : state.list()) {
     Row& row = rows[run.id];
     row.is_active = is_active_status(run.status);
     row.json = page_run_row(std::move(run));
     row.hash = hash_of(row.json);
   }
-  update_shown(reader, rows);
+  update_shown(state, rows);
   for (Stream& stream : streams_) {
     if (*stream.is_stalled) continue;
     send_rows(stream, rows, has_writer);
@@ -65,7 +65,7 @@ void EventStreams::send_changes(const Reader& reader, bool has_writer) {
   }
 }
 
-void EventStreams::update_shown(const Reader& reader, const Rows& rows) {
+void EventStreams::update_shown(const StateFollower& state, const Rows& rows) {
   for (auto& [id, shown] : shown_) shown.is_wanted = false;
   for (const Stream& stream : streams_)
     if (rows.contains(stream.run)) shown_[stream.run].is_wanted = true;
@@ -73,7 +73,7 @@ void EventStreams::update_shown(const Reader& reader, const Rows& rows) {
   for (auto& [id, shown] : shown_) {
     const Row& row = rows.at(id);
     if (shown.sequence != 0 && shown.row.hash == row.hash && !row.is_active) continue;
-    shown.sequence = tables_.read(reader, id).sequence();
+    shown.sequence = tables_.read(state, id).sequence();
     shown.row = row;
   }
 }

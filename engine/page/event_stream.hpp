@@ -30,7 +30,7 @@ class EventStreams {
   ///   event: reload  data: {"writer":true}                                         all is new
   ///   event: runs    data: {"writer":true,"changed":[rows],"removed":[ids]}
   ///   event: run     data: {"run":"…","status":"…","counts":{…},…}        a row of a shown run
-  void send_changes(const Reader& reader, bool has_writer);
+  void send_changes(const StateFollower& state, bool has_writer);
   /// Any thread: whether there are streams.
   bool is_watched() const { return count_ > 0; }
 
@@ -57,7 +57,7 @@ class EventStreams {
     bool is_wanted = false;
   };
 
-  void update_shown(const Reader& reader, const Rows& rows);
+  void update_shown(const StateFollower& state, const Rows& rows);
   void send_rows(Stream& stream, const Rows& rows, bool has_writer);
   void send_shown(Stream& stream);
   static void send(Stream& stream, const std::string& event, const std::string& data);

@@ -63,12 +63,13 @@ HttpResponse asset_response(std::string_view name) {
   return error_response(404, fmt::format("the page has no file `{}`", name));
 }
 
-HttpResponse task_response(const Reader& reader, const std::string& run, const std::string& name) {
-  RunInfo info = reader.show(run);
+HttpResponse task_response(const StateFollower& state, const std::string& run,
+                           const std::string& name) {
+  RunInfo info = state.show(run);
   auto task = std::ranges::find(info.tasks, name, &TaskInfo::name);
   if (task == info.tasks.end())
     return error_response(404, fmt::format("the run {} has no task `{}`", info.id, name));
-  return json_response(page_task(info, *task, reader.why(info.id, name)));
+  return json_response(page_task(info, *task, Reader(state.options()).why(info.id, name)));
 }
 
 HttpResponse refusal(const Error& error) { return error_response(status_of(error), error.message); }
@@ -101,9 +102,10 @@ PageServer::PageServer(EngineOptions options, std::string state_dir, const std::
       actions_(options, state_dir_, who),
       gpus_(std::make_shared<GpuReadings>(executor_of(options))),
       state_(std::move(options)) {
-  state_.poll(
-      [this] { return streams_.is_watched(); },
-      [this](const Reader& reader) { streams_.send_changes(reader, state_is_locked(state_dir_)); });
+  state_.poll([this] { return streams_.is_watched(); },
+              [this](const StateFollower& state) {
+                streams_.send_changes(state, state_is_locked(state_dir_));
+              });
 }
 
 Result<std::unique_ptr<PageServer>> PageServer::open(const EngineOptions& options,
@@ -150,12 +152,12 @@ void PageServer::handle(HttpRequest request, HttpReply reply) {
   if (start_view(route, PageQuery(request.query), shared)) return;
   auto job = [this, send, shared, route, query = PageQuery(request.query),
               body = std::move(request.body),
-              address = request.client_address](const Reader& reader) {
+              address = request.client_address](const StateFollower& state) {
     if (shared->is_abandoned()) return;
     if (route.endpoint == PageEndpoint::events)
       return streams_.add(std::move(*shared), query.get("run"), fields_);
-    if (is_action(route.endpoint)) return act(reader, route, query, body, address, shared);
-    send(*shared, answer(reader, route, query));
+    if (is_action(route.endpoint)) return act(state, route, query, body, address, shared);
+    send(*shared, answer(state, route, query));
   };
   auto refuse = [send, shared](const Error& error) {
     send(*shared, error_response(status_of(error), error.message));
@@ -209,30 +211,30 @@ bool PageServer::start_view(const PageRoute& route, const PageQuery& query,
   return true;
 }
 
-HttpResponse PageServer::answer(const Reader& reader, const PageRoute& route,
+HttpResponse PageServer::answer(const StateFollower& state, const PageRoute& route,
                                 const PageQuery& query) {
   switch (route.endpoint) {
     case PageEndpoint::session:
       return json_response(session_json());
     case PageEndpoint::runs:
-      return json_response(page_runs(reader.list(), {query.get("q"), query.get("status")},
+      return json_response(page_runs(state.list(), {query.get("q"), query.get("status")},
                                      query.number("limit", kRunsUsual, kRunsMax)));
     case PageEndpoint::run:
-      return json_response(reader.show(route.name).json());
+      return json_response(state.show(route.name).json());
     case PageEndpoint::tasks:
       return json_response(
-          tables_.recent(reader, route.name, std::chrono::milliseconds(StateThread::kReaderMs))
+          tables_.recent(state, route.name, std::chrono::milliseconds(StateThread::kStateMs))
               .changes(query.number("table", 0, UINT64_MAX), query.number("since", 0, UINT64_MAX)));
     case PageEndpoint::waiting:
-      return json_response(page_waiting(reader, query.number("limit", kWaitingUsual, kWaitingMax)));
+      return json_response(page_waiting(state, query.number("limit", kWaitingUsual, kWaitingMax)));
     case PageEndpoint::graph:
-      return json_response(page_graph(reader.graph(route.name)));
+      return json_response(page_graph(state.graph(route.name)));
     case PageEndpoint::task:
-      return task_response(reader, route.name, query.get("name"));
+      return task_response(state, route.name, query.get("name"));
     case PageEndpoint::logs:
       return logs(route.name, query);
     case PageEndpoint::metrics:
-      return json_response(page_metrics(reader.metrics(route.name, query.get("task")),
+      return json_response(page_metrics(state.metrics(route.name, query.get("task")),
                                         query.number("limit", kPointsUsual, kPointsMax)));
     default:
       return error_response(404, "there is no such resource");
@@ -253,13 +255,13 @@ std::string PageServer::session_json() const {
                      text_to_json(actions_.who()), text_to_json(access_->tokens().action));
 }
 
-void PageServer::act(const Reader& reader, const PageRoute& route, const PageQuery& query,
+void PageServer::act(const StateFollower& state, const PageRoute& route, const PageQuery& query,
                      const std::string& body, const std::string& address,
                      std::shared_ptr<HttpReply> reply) {
   // The id, since a name may be given to another run before the writer reads it. A rollback is of
   // the name.
   bool is_of_name = route.endpoint == PageEndpoint::rollback;
-  std::string run = is_of_name ? route.name : reader.show(route.name).id;
+  std::string run = is_of_name ? route.name : state.show(route.name).id;
   PageAction action;
   try {
     action = actions_.make(route.endpoint, run, query, body, address);

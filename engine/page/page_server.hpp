@@ -36,10 +36,10 @@ class PageServer {
   /// Answers what has a thread of its own. False if it has none.
   bool start_view(const PageRoute& route, const PageQuery& query,
                   const std::shared_ptr<HttpReply>& reply);
-  void act(const Reader& reader, const PageRoute& route, const PageQuery& query,
+  void act(const StateFollower& state, const PageRoute& route, const PageQuery& query,
            const std::string& body, const std::string& address, std::shared_ptr<HttpReply> reply);
   /// On the state's thread.
-  HttpResponse answer(const Reader& reader, const PageRoute& route, const PageQuery& query);
+  HttpResponse answer(const StateFollower& state, const PageRoute& route, const PageQuery& query);
   HttpResponse logs(const std::string& run, const PageQuery& query) const;
   std::string session_json() const;
   enum class Work : uint8_t {

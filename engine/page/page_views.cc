@@ -82,14 +82,14 @@ std::string page_services(const EngineOptions& options) {
   return fmt::format(R"({{"services":[{}],"runs":[{}]}})", services, runs);
 }
 
-std::string page_waiting(const Reader& reader, size_t limit) {
+std::string page_waiting(const StateFollower& state, size_t limit) {
   std::string list;
   size_t total = 0;
-  for (const RunInfo& run : reader.list()) {
+  for (const RunInfo& run : state.list()) {
     bool is_active = run.status == "pending" || run.status == "running" ||
                      run.status == "serving" || run.status == "waiting";
     if (!is_active) continue;
-    for (const TaskInfo& task : reader.show(run.id).tasks) {
+    for (const TaskInfo& task : state.show(run.id).tasks) {
       if (task.waits_for.empty() || total++ >= limit) continue;
       list +=
           fmt::format(R"({}{{"run":{},"name":{},"task":{},"tag":{},"status":{},"waits_for":{}}})",

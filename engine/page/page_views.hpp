@@ -4,6 +4,7 @@
 #include <string>
 
 #include "engine/page/gpu_readings.hpp"
+#include "engine/page/state_follower.hpp"
 #include "flow/flow.hpp"
 
 namespace flow {
@@ -20,7 +21,7 @@ std::string page_services(const EngineOptions& options);
 
 /// {"total":…,"tasks":[{"run","name","task","tag","status","waits_for"}…]}: of active runs, at most
 /// `limit` tasks. Throws Failed.
-std::string page_waiting(const Reader& reader, size_t limit);
+std::string page_waiting(const StateFollower& state, size_t limit);
 
 /// The attempts before the newest one of the task, or of each task of the run: see page_attempts().
 /// At most `limit`. Throws Failed.

@@ -9,7 +9,7 @@ namespace flow {
 
 namespace {
 
-constexpr std::chrono::milliseconds kReaderAge{StateThread::kReaderMs};
+constexpr std::chrono::milliseconds kStateAge{StateThread::kStateMs};
 constexpr int kPollShare = 4;  // the pause after a poll, in durations of the poll
 
 /// The Error of the exception that is being handled.
@@ -25,7 +25,7 @@ Error handled_error() {
 
 }  // namespace
 
-StateThread::StateThread(EngineOptions options) : options_(std::move(options)) {}
+StateThread::StateThread(EngineOptions options) : state_(std::move(options)) {}
 
 StateThread::~StateThread() {
   {
@@ -68,25 +68,26 @@ void StateThread::work() {
       lock.lock();
     } else if (is_poll_wanted()) {
       changed_.wait_until(lock, poll_at_);
-    } else if (reader_ == nullptr) {
+    } else if (!state_.is_open()) {
       changed_.wait(lock);
-    } else if (changed_.wait_until(lock, opened_at_ + kReaderAge) == std::cv_status::timeout) {
-      reader_.reset();
+    } else if (changed_.wait_until(lock, read_at_ + kStateAge) == std::cv_status::timeout) {
+      state_.close();
     }
   }
 }
 
 void StateThread::run(Entry& entry) {
-  const bool is_old = !entry.is_new && reader_ != nullptr;
-  if (entry.is_new) reader_.reset();
+  const bool may_be_old = !entry.is_new && state_.is_open();
   try {
-    return entry.job(reader());
+    return entry.job(entry.is_new ? newest() : state(kStateAge));
   } catch (...) {
-    if (!is_old) return entry.refuse(handled_error());
+    Error error = handled_error();
+    if (!may_be_old) return entry.refuse(error);
+    // What the job misses may be newer than the state. Or a file of it was deleted.
+    if (error.kind != ErrorKind::user) state_.close();
   }
-  reader_.reset();  // what the job misses may be newer than the reader
   try {
-    entry.job(reader());
+    entry.job(newest());
   } catch (...) {
     entry.refuse(handled_error());
   }
@@ -94,23 +95,21 @@ void StateThread::run(Entry& entry) {
 
 void StateThread::run_poll() {
   Clock::time_point begin = Clock::now();
-  reader_.reset();
   try {
-    poll_(reader());
+    poll_(newest());
   } catch (const std::exception&) {
-    // Such as a file that a compaction of the writer deleted meanwhile.
+    state_.close();  // such as a file that a compaction of the writer deleted meanwhile
   }
   Clock::time_point end = Clock::now();
-  poll_at_ = end + std::max<Clock::duration>(kReaderAge, kPollShare * (end - begin));
+  poll_at_ = end + std::max<Clock::duration>(kStateAge, kPollShare * (end - begin));
 }
 
-const Reader& StateThread::reader() {
-  if (reader_ == nullptr || opened_at_ + kReaderAge <= Clock::now()) {
-    reader_.reset();
-    opened_at_ = Clock::now();
-    reader_ = std::make_unique<Reader>(options_);
+const StateFollower& StateThread::state(Clock::duration age) {
+  if (!state_.is_open() || read_at_ + age <= Clock::now()) {
+    read_at_ = Clock::now();
+    state_.refresh();
   }
-  return *reader_;
+  return state_;
 }
 
 }  // namespace flow

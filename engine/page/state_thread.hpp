@@ -8,19 +8,20 @@
 #include <mutex>
 #include <thread>
 
+#include "engine/page/state_follower.hpp"
 #include "flow/flow.hpp"
 
 namespace flow {
 
-/// Runs jobs one after another. A reader sees the state as of the time when it was opened: jobs
-/// share one for kReaderMs, and without jobs it is closed, because it keeps deleted files on disk.
+/// Runs jobs one after another. They see the state as of at most kStateMs ago. Without jobs it is
+/// closed after that time, because open files keep what was deleted on disk.
 class StateThread {
  public:
-  using Job = std::function<void(const Reader& reader)>;
+  using Job = std::function<void(const StateFollower& state)>;
   using Refuse = std::function<void(const Error& error)>;
 
   static constexpr size_t kJobsMax = 64;
-  static constexpr int64_t kReaderMs = 250;
+  static constexpr int64_t kStateMs = 250;
 
   explicit StateThread(EngineOptions options);
   /// Jobs that have not begun are dropped.
@@ -29,10 +30,10 @@ class StateThread {
   StateThread& operator=(const StateThread&) = delete;
 
   /// Any thread. False: kJobsMax jobs wait. What the job or the opening of the state throws is
-  /// given to `refuse`, on the thread. `is_new`: with a reader that is opened for it.
+  /// given to `refuse`, on the thread. `is_new`: with what was written until now.
   bool post(Job job, Refuse refuse, bool is_new = false);
-  /// Runs `poll` on the thread, with a new reader, whenever `is_wanted` is true. Not more often
-  /// than each kReaderMs, and for at most a fifth of the time; when it is due it goes before the
+  /// Runs `poll` on the thread, with the newest state, whenever `is_wanted` is true. Not more often
+  /// than each kStateMs, and for at most a fifth of the time; when it is due it goes before the
   /// jobs. Call it once, before other calls.
   /// An error is dropped: the next poll may succeed.
   void poll(std::function<bool()> is_wanted, Job poll);
@@ -48,19 +49,20 @@ class StateThread {
   void work();
   void run(Entry& entry);
   void run_poll();
-  const Reader& reader();
+  /// Not older than `age`.
+  const StateFollower& state(Clock::duration age);
+  const StateFollower& newest() { return state(Clock::duration::zero()); }
   bool is_poll_wanted() const { return is_wanted_ && is_wanted_(); }
 
-  const EngineOptions options_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Entry> jobs_;  // at most kJobsMax; guarded by mutex_, as is_stopping_
   bool is_stopping_ = false;
-  std::function<bool()> is_wanted_;  // this and the rest: only the thread uses it
+  StateFollower state_;  // this and the rest: only the thread uses it
+  std::function<bool()> is_wanted_;
   Job poll_;
   Clock::time_point poll_at_{};
-  Clock::time_point opened_at_{};
-  std::unique_ptr<Reader> reader_;
+  Clock::time_point read_at_{};
   std::thread thread_;
 };
 

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "engine/page/page_json.hpp"
+#include "engine/runs/run_info.hpp"
 
 namespace flow {
 
@@ -45,6 +46,25 @@ uint64_t hash_of(const TaskInfo& task) {
   return hash.get();
 }
 
+/// Of what the row of a unit is made of, but for the reason why it waits.
+uint64_t mark_of(core::UnitId id, const core::Unit& unit) {
+  RowHash hash;
+  for (uint64_t number :
+       {uint64_t{id}, static_cast<uint64_t>(unit.status), static_cast<uint64_t>(unit.phase),
+        uint64_t{unit.cached}, uint64_t{unit.gives_missing}, uint64_t{unit.requeues},
+        uint64_t{unit.worker}, uint64_t{unit.attempts}, uint64_t{unit.timer_serial}, unit.epoch,
+        static_cast<uint64_t>(unit.started), static_cast<uint64_t>(unit.finished),
+        static_cast<uint64_t>(unit.ready), static_cast<uint64_t>(unit.assigned),
+        uint64_t{std::hash<const void*>()(unit.detail.get())}})
+    hash.add(number);
+  return std::max<uint64_t>(hash.get(), 1);
+}
+
+bool may_wait(const core::Unit& unit) {
+  return unit.status == core::UnitStatus::pending || unit.status == core::UnitStatus::ready ||
+         unit.status == core::UnitStatus::waiting;
+}
+
 std::string or_null(const std::string& text) { return text.empty() ? "null" : text_to_json(text); }
 
 std::string failures_json(const std::vector<FailedAttempt>& failures) {
@@ -67,28 +87,65 @@ std::string row_json(const TaskInfo& task) {
 
 }  // namespace
 
-void TaskTable::update(RunInfo run) {
-  std::vector<TaskInfo> tasks = std::move(run.tasks);
-  run.tasks.clear();
+void TaskTable::set_head(const RunInfo& run, size_t total) {
   run_ = run.id;
-  uint64_t next = sequence_ + 1;
-  bool has_changed = total_ != tasks.size();
+  has_changed_ = total_ != total;
   std::string head = page_run_with_result(run);
   if (head != head_) {
     head_ = std::move(head);
-    head_sequence_ = next;
-    has_changed = true;
+    head_sequence_ = sequence_ + 1;
+    has_changed_ = true;
   }
-  user_ = tasks.empty() ? "" : tasks.front().user;
-  total_ = tasks.size();
+  total_ = total;
   rows_.resize(std::min(total_, kTasksMax));
+}
+
+void TaskTable::set_row(size_t index, const TaskInfo& task) {
+  Row& row = rows_[index];
+  uint64_t hash = hash_of(task);
+  if (row.hash == hash && row.sequence > 0) return;
+  row.hash = hash;
+  row.sequence = sequence_ + 1;
+  row.json = row_json(task);
+  has_changed_ = true;
+}
+
+void TaskTable::update(RunInfo run) {
+  std::vector<TaskInfo> tasks = std::move(run.tasks);
+  run.tasks.clear();
+  set_head(run, tasks.size());
+  user_ = tasks.empty() ? "" : tasks.front().user;
   for (size_t i = 0; i < rows_.size(); i++) {
-    uint64_t hash = hash_of(tasks[i]);
-    if (rows_[i].hash == hash && rows_[i].sequence > 0) continue;
-    rows_[i] = {hash, next, row_json(tasks[i])};
-    has_changed = true;
+    set_row(i, tasks[i]);
+    rows_[i].mark = 0;
   }
-  if (has_changed) sequence_ = next;
+  if (has_changed_) sequence_++;
+}
+
+void TaskTable::update(const RunInfo& run, const core::Run& units, const core::State& state) {
+  std::vector<core::UnitId> shown;
+  for (core::UnitId unit = 0; unit < units.units.size(); unit++)
+    if (is_shown(units, unit)) shown.push_back(unit);
+  set_head(run, shown.size());
+  user_ = shown.empty() ? "" : units.user;
+  // Marks hold within one state: in another one, numbers of workers may mean others.
+  const bool is_other = std::exchange(state_, &state) != &state;
+  const bool has_new_tags = std::exchange(tags_, units.tagged.size()) != units.tagged.size();
+  size_t asked = 0, next_reason = 0;
+  for (size_t i = 0; i < rows_.size(); i++) {
+    const core::Unit& unit = units.units[shown[i]];
+    uint64_t mark = mark_of(shown[i], unit);
+    bool is_asked = i >= reasons_from_ && asked < kReasonsMax && may_wait(unit);
+    if (is_asked) {
+      asked++;
+      next_reason = i + 1;
+    }
+    if (rows_[i].mark == mark && !is_asked && !is_other && !has_new_tags) continue;
+    set_row(i, info_of_task(units, shown[i], &state));
+    rows_[i].mark = mark;
+  }
+  reasons_from_ = asked < kReasonsMax ? 0 : next_reason;
+  if (has_changed_) sequence_++;
 }
 
 std::string TaskTable::changes(uint64_t table, uint64_t since) const {
@@ -104,31 +161,36 @@ std::string TaskTable::changes(uint64_t table, uint64_t since) const {
                      total_, rows);
 }
 
-TaskTable& TaskTables::read(const Reader& reader, const std::string& selector) {
-  RunInfo run = reader.show(selector);
+TaskTable& TaskTables::read(const StateFollower& state, const std::string& selector) {
+  auto [run, loaded] = state.summarize(selector);
+  const std::string& id = run.id;
   std::erase_if(entries_, [&](const Entry& each) {
     return each.read_at + kUnusedFor < std::chrono::steady_clock::now();
   });
   auto entry =
-      std::ranges::find_if(entries_, [&](const Entry& each) { return each.table.run() == run.id; });
+      std::ranges::find_if(entries_, [&](const Entry& each) { return each.table.run() == id; });
   if (entry == entries_.end()) {
     if (entries_.size() >= kTablesMax) entries_.pop_back();
     entries_.push_front({TaskTable(++next_number_), {}});
   } else {
     entries_.splice(entries_.begin(), entries_, entry);
   }
-  entries_.front().table.update(std::move(run));
+  if (loaded.run == nullptr) {
+    entries_.front().table.update(std::move(run));
+  } else {
+    entries_.front().table.update(run, *loaded.run, *loaded.state);
+  }
   entries_.front().read_at = std::chrono::steady_clock::now();
   return entries_.front().table;
 }
 
-TaskTable& TaskTables::recent(const Reader& reader, const std::string& run,
+TaskTable& TaskTables::recent(const StateFollower& state, const std::string& run,
                               std::chrono::milliseconds within) {
   auto entry =
       std::ranges::find_if(entries_, [&](const Entry& each) { return each.table.run() == run; });
   bool is_recent =
       entry != entries_.end() && entry->read_at + within > std::chrono::steady_clock::now();
-  return is_recent ? entry->table : read(reader, run);
+  return is_recent ? entry->table : read(state, run);
 }
 
 }  // namespace flow

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/page/state_follower.hpp"
 #include "flow/flow.hpp"
 
 namespace flow {
@@ -21,8 +22,14 @@ class TaskTable {
   /// `number` differs from that of all other tables of the process.
   explicit TaskTable(uint64_t number) : number_(number) {}
 
+  /// Of tasks that wait and have not changed, this many are asked for their reasons in an update.
+  static constexpr size_t kReasonsMax = 10'000;
+
   /// Takes over what has changed, and drops the run's tasks afterwards.
   void update(RunInfo run);
+  /// The same for a run that is followed. Only the rows of tasks that have changed are made again.
+  /// `run` has no tasks.
+  void update(const RunInfo& run, const core::Run& units, const core::State& state);
   /// Grows with each change.
   uint64_t sequence() const { return sequence_; }
   const std::string& run() const { return run_; }
@@ -36,14 +43,21 @@ class TaskTable {
  private:
   struct Row {
     uint64_t hash = 0, sequence = 0;
-    std::string json;  // without its brackets and its index
+    uint64_t mark = 0;  // of what the unit had when the row was made; 0: unknown
+    std::string json;   // without its brackets and its index
   };
+
+  void set_head(const RunInfo& run, size_t total);
+  void set_row(size_t index, const TaskInfo& task);
 
   const uint64_t number_;
   uint64_t sequence_ = 0, head_sequence_ = 0;
-  std::string run_, head_, user_;  // head_: the run without its tasks
-  size_t total_ = 0;
-  std::vector<Row> rows_;  // at most kTasksMax
+  std::string run_, head_, user_;       // head_: the run without its tasks
+  const core::State* state_ = nullptr;  // of the last update; only compared
+  size_t total_ = 0, tags_ = 0;
+  size_t reasons_from_ = 0;   // the first row that is asked for its reason in the next update
+  bool has_changed_ = false;  // in this update
+  std::vector<Row> rows_;     // at most kTasksMax
 };
 
 /// The tables of the runs that were asked for last. One thread uses it.
@@ -51,10 +65,11 @@ class TaskTables {
  public:
   static constexpr size_t kTablesMax = 32;
 
-  /// The table of the run as `reader` sees it. Throws Failed if the run is unknown.
-  TaskTable& read(const Reader& reader, const std::string& selector);
+  /// The table of the run as `state` has it. Throws Failed if the run is unknown.
+  TaskTable& read(const StateFollower& state, const std::string& selector);
   /// The same, but a table that was read within `within` is not read again.
-  TaskTable& recent(const Reader& reader, const std::string& run, std::chrono::milliseconds within);
+  TaskTable& recent(const StateFollower& state, const std::string& run,
+                    std::chrono::milliseconds within);
 
  private:
   struct Entry {

@@ -79,28 +79,8 @@ PlanInfo plan_info(const Plan& plan) {
 struct ReaderImpl : OpenedState {
   EngineOptions options;
 
-  struct Served {
-    std::string url;
-    std::vector<ServiceInfo> services;
-  };
-
   InputResolver resolver() const {
     return InputResolver([this](const Digest& digest) { return blobs->get(digest); });
-  }
-  /// A run's row is written when its status changes. Its later progress is in the journal, which is
-  /// replayed once for all runs. Returns what the runs serve, by run.
-  std::map<std::string, Served> count_unfinished(std::vector<RunRecord>& records) const {
-    std::map<std::string, Served> served;
-    auto is_unfinished = [](const RunRecord& record) { return !is_over(record.status); };
-    if (std::ranges::none_of(records, is_unfinished)) return served;
-    core::State state = value_or_throw(recover(*store, *blobs));
-    for (RunRecord& record : records) {
-      auto run = state.runs.find(record.id);
-      if (!is_unfinished(record) || run == state.runs.end()) continue;
-      update_record(run->second, record);
-      served[record.id] = {url_of(run->second), services_of(run->second, &state)};
-    }
-    return served;
   }
 };
 
@@ -142,15 +122,45 @@ Reader::~Reader() = default;
 
 const std::string& Reader::state_dir() const { return impl_->dir; }
 
-std::vector<RunInfo> Reader::list(bool results) const {
+namespace {
+
+struct Served {
+  std::string url;
+  std::vector<ServiceInfo> services;
+};
+
+/// A run's row is written when its status changes. Its later progress is in the journal, which is
+/// replayed once for all runs. Returns what the runs serve, by run.
+std::map<std::string, Served> count_unfinished(const OpenedState& opened,
+                                               std::vector<RunRecord>& records) {
+  std::map<std::string, Served> served;
+  auto is_unfinished = [](const RunRecord& record) { return !is_over(record.status); };
+  if (std::ranges::none_of(records, is_unfinished)) return served;
+  std::shared_ptr<core::State> state = opened.followed;
+  if (state == nullptr)
+    state = std::make_shared<core::State>(value_or_throw(recover(*opened.store, *opened.blobs)));
+  for (RunRecord& record : records) {
+    auto run = state->runs.find(record.id);
+    if (!is_unfinished(record) || run == state->runs.end()) continue;
+    update_record(run->second, record);
+    served[record.id] = {url_of(run->second), services_of(run->second, state.get())};
+  }
+  return served;
+}
+
+}  // namespace
+
+std::vector<RunInfo> Reader::list(bool results) const { return list_runs(*impl_, results); }
+
+std::vector<RunInfo> list_runs(const OpenedState& state, bool results) {
   std::vector<RunInfo> out;
-  if (!impl_->store) return out;
-  std::vector<RunRecord> records = value_or_throw(all_records(*impl_->store));
-  auto served = impl_->count_unfinished(records);
+  if (!state.store) return out;
+  std::vector<RunRecord> records = value_or_throw(all_records(*state.store));
+  auto served = count_unfinished(state, records);
   for (RunRecord& record_with_counts : records) {
-    RunRecord record = current_record(*impl_, std::move(record_with_counts));
-    InputResolver resolver =
-        impl_->resolver();  // one per run, because it holds the values that it read
+    RunRecord record = current_record(state, std::move(record_with_counts));
+    // One per run, because it holds the values that it read.
+    InputResolver resolver([&](const Digest& digest) { return state.blobs->get(digest); });
     out.push_back(results ? summary_of_record(record, resolver) : info_of_record(record));
     if (is_over(record.status) || record.status == "interrupted") continue;
     out.back().url = std::move(served[record.id].url);
@@ -194,13 +204,22 @@ void park(core::Run& run) {
     if (is_proceeding(unit.phase)) unit.phase = core::Phase::parked;
 }
 
+LoadedRun load(const OpenedState& state, const RunRecord& record) {
+  // An interrupted run is changed afterwards.
+  if (state.followed != nullptr && record.status != "interrupted") {
+    auto run = state.followed->runs.find(record.id);
+    if (run != state.followed->runs.end()) return {record, state.followed, &run->second};
+  }
+  return value_or_throw(load_run(*state.store, *state.blobs, record));
+}
+
 LoadedRun selected(const OpenedState& state, const std::string& selector) {
   if (!state.store) {
     throw Failed(user_error(fmt::format(
         "there is no run in the state `{}` yet: start one with `flow run FILE`", state.dir)));
   }
   RunRecord record = current_record(state, value_or_throw(select_record(*state.store, selector)));
-  LoadedRun loaded = value_or_throw(load_run(*state.store, *state.blobs, record));
+  LoadedRun loaded = load(state, record);
   if (loaded.run != nullptr && record.status == "interrupted")
     park(loaded.state->runs.at(loaded.run->id));
   return loaded;
@@ -223,11 +242,16 @@ OpenedRun open_run(const EngineOptions& options, const std::string& selector) {
 
 RunInfo Reader::show(const std::string& selector) const { return show_run(*impl_, selector); }
 
-RunInfo show_run(const OpenedState& state, const std::string& selector) {
-  LoadedRun loaded = selected(state, selector);
-  if (loaded.run == nullptr) return info_of_record(loaded.record);
+SummarizedRun summarize_run(const OpenedState& state, const std::string& selector) {
+  SummarizedRun summarized{{}, selected(state, selector)};
+  LoadedRun& loaded = summarized.loaded;
+  RunInfo& info = summarized.info;
+  if (loaded.run == nullptr) {
+    info = info_of_record(loaded.record);
+    return summarized;
+  }
   InputResolver resolver([&](const Digest& digest) { return state.blobs->get(digest); });
-  RunInfo info = info_of_run(*loaded.run, loaded.record, resolver, loaded.state.get());
+  info = summary_of_run(*loaded.run, loaded.record, resolver, loaded.state.get());
   for (ServiceInfo& service : info.services)
     add_front_facts(
         state.dir, [](const std::string& folder) { return front_status(folder); }, service);
@@ -236,7 +260,18 @@ RunInfo show_run(const OpenedState& state, const std::string& selector) {
     info.url.clear();  // its services ended with the process
     info.rollover = {};
     info.not_resumed = why_not_resumed(*state.store, info.id);
-    for (TaskInfo& task : info.tasks) task.url.clear();
+  }
+  return summarized;
+}
+
+RunInfo show_run(const OpenedState& state, const std::string& selector) {
+  auto [info, loaded] = summarize_run(state, selector);
+  if (loaded.run == nullptr) return info;
+  const core::Run& run = *loaded.run;
+  for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
+    if (!is_shown(run, unit)) continue;
+    info.tasks.push_back(info_of_task(run, unit, loaded.state.get()));
+    if (loaded.record.status == "interrupted") info.tasks.back().url.clear();
   }
   return info;
 }
@@ -255,13 +290,18 @@ std::vector<LogLine> Reader::logs(const std::string& selector,
 
 std::vector<MetricSeries> Reader::metrics(const std::string& selector, const std::string& task,
                                           const std::string& metric) const {
-  LoadedRun loaded = selected(*impl_, selector);
+  return metrics_of_run(*impl_, selector, task, metric);
+}
+
+std::vector<MetricSeries> metrics_of_run(const OpenedState& state, const std::string& selector,
+                                         const std::string& task, const std::string& metric) {
+  LoadedRun loaded = selected(state, selector);
   need_tasks(loaded);
-  auto series = value_or_throw(metrics_of(*impl_->store, *loaded.run, task, metric));
+  auto series = value_or_throw(metrics_of(*state.store, *loaded.run, task, metric));
   if (!series.empty() || metric.empty()) return series;
   std::string where = task.empty() ? "" : fmt::format("`{}` of ", task);
   throw Failed(unknown_metric(fmt::format("{}the run {}", where, loaded.run->id), metric,
-                              value_or_throw(metrics_of(*impl_->store, *loaded.run, task, ""))));
+                              value_or_throw(metrics_of(*state.store, *loaded.run, task, ""))));
 }
 
 std::vector<std::string> Reader::write_tensorboard(const std::string& directory,
@@ -320,8 +360,10 @@ std::string Reader::diff(const std::string& a, const std::string& b,
   return diff_runs(*impl_->blobs, before, now, resolver, options);
 }
 
-PlanInfo Reader::graph(const std::string& selector) const {
-  LoadedRun loaded = selected(*impl_, selector);
+PlanInfo Reader::graph(const std::string& selector) const { return graph_of_run(*impl_, selector); }
+
+PlanInfo graph_of_run(const OpenedState& state, const std::string& selector) {
+  LoadedRun loaded = selected(state, selector);
   need_tasks(loaded);
   return plan_info(*loaded.run->plan);
 }

@@ -44,6 +44,8 @@ struct OpenedState {
   bool had_writer = false;  // asked before the store is opened, because a run may end meanwhile
   std::shared_ptr<Store> store;  // null: the state has no run yet
   std::shared_ptr<Blobs> blobs;  // borrows the store
+  // What the journal has, if a StateFollower of the page keeps it; else it is read each time.
+  std::shared_ptr<core::State> followed;
 };
 /// Throws Failed.
 OpenedState open_state(const EngineOptions& options);
@@ -51,6 +53,19 @@ OpenedState open_state(const EngineOptions& options);
 RunRecord current_record(const OpenedState& state, RunRecord record);
 /// As Reader::show.
 RunInfo show_run(const OpenedState& state, const std::string& selector);
+/// A run with what Reader::show has of it besides its tasks.
+struct SummarizedRun {
+  RunInfo info;
+  LoadedRun loaded;
+};
+SummarizedRun summarize_run(const OpenedState& state, const std::string& selector);
+/// As Reader::list.
+std::vector<RunInfo> list_runs(const OpenedState& state, bool results);
+/// As Reader::metrics.
+std::vector<MetricSeries> metrics_of_run(const OpenedState& state, const std::string& selector,
+                                         const std::string& task, const std::string& metric);
+/// As Reader::graph.
+PlanInfo graph_of_run(const OpenedState& state, const std::string& selector);
 
 PlanInfo plan_info(const Plan& plan);
 const char* kind_name(TaskKind kind);

@@ -41,7 +41,9 @@ TaskUsage usage_of(const core::Run& run, core::UnitId unit) {
           totals.gpu_s,  totals.peak_memory, totals.read_bytes, totals.written_bytes};
 }
 
-TaskInfo task_info(const core::Run& run, core::UnitId unit, const core::State* state) {
+}  // namespace
+
+TaskInfo info_of_task(const core::Run& run, core::UnitId unit, const core::State* state) {
   const core::Unit& u = run.units[unit];
   TaskInfo info;
   info.name = InputResolver::unit_name(run, unit);
@@ -83,8 +85,6 @@ TaskInfo task_info(const core::Run& run, core::UnitId unit, const core::State* s
   if (waits && state != nullptr) info.waits_for = core::explain_wait(*state, run.id, unit);
   return info;
 }
-
-}  // namespace
 
 namespace {
 
@@ -446,13 +446,15 @@ RunInfo summary_of_run(const core::Run& run, const RunRecord& old_record, InputR
   return info;
 }
 
+bool is_shown(const core::Run& run, core::UnitId unit) {
+  return !run.units[unit].dropped && (core::is_counted(run, unit) || is_failed_join(run, unit));
+}
+
 RunInfo info_of_run(const core::Run& run, const RunRecord& record, InputResolver& resolver,
                     const core::State* state) {
   RunInfo info = summary_of_run(run, record, resolver, state);
-  for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
-    bool is_shown = core::is_counted(run, unit) || is_failed_join(run, unit);
-    if (is_shown && !run.units[unit].dropped) info.tasks.push_back(task_info(run, unit, state));
-  }
+  for (core::UnitId unit = 0; unit < run.units.size(); unit++)
+    if (is_shown(run, unit)) info.tasks.push_back(info_of_task(run, unit, state));
   return info;
 }
 

@@ -22,6 +22,10 @@ RunInfo summary_of_record(const RunRecord& record, InputResolver& resolver);
 std::vector<NodeInfo> nodes_of(const core::State& state);
 RunInfo info_of_run(const core::Run& run, const RunRecord& record, InputResolver& resolver,
                     const core::State* state);
+/// Of a unit that is_shown(). `state` as of info_of_run().
+TaskInfo info_of_task(const core::Run& run, core::UnitId unit, const core::State* state);
+/// Whether the unit is listed among the run's tasks.
+bool is_shown(const core::Run& run, core::UnitId unit);
 RunInfo summary_of_run(const core::Run& run, const RunRecord& record, InputResolver& resolver,
                        const core::State* state);  // without tasks
 /// The services of a run that has not ended, by what the state knows: without their traffic.

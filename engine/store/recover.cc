@@ -4,6 +4,7 @@
 #include "engine/store/checksum.hpp"
 #include "engine/store/journal.pb.h"
 #include "engine/store/journal_schema.hpp"
+#include "engine/store/row_keys.hpp"
 #include "engine/store/store.hpp"
 
 namespace flow {
@@ -58,9 +59,41 @@ Status check_schemas(const Store& store) {
   return known;
 }
 
-Result<core::State> recover(const Store& store, const Blobs& blobs) {
+namespace {
+
+/// Applies the records that the journal has from `from` on.
+Status apply_journal(const Store& store, const Blobs& blobs, const std::string& from,
+                     core::State& state) {
   FindPlan find_plan = find_plan_in(blobs);
   FindFragment find_fragment = find_fragment_in(blobs);
+  std::vector<core::Command> dropped;
+  Status applied;
+  FLOW_TRY(store.scan(Family::journal, "", from, [&](std::string_view, std::string_view value) {
+    auto records = decode_records(value, find_plan, find_fragment);
+    if (!records.ok()) {
+      applied = records.error();
+      return false;
+    }
+    for (const core::Record& record : *records) {
+      if (record.sequence <= state.sequence) continue;  // the snapshot has it
+      if (record.sequence != state.sequence + 1) {
+        applied = environment_error(fmt::format(
+            "the state is damaged: the journal has no record {}: after {} comes {}. Restore "
+            "the state's folder from a copy, or move it elsewhere and start again.",
+            state.sequence + 1, state.sequence, record.sequence));
+        return false;
+      }
+      core::apply(state, record, dropped);
+      dropped.clear();
+    }
+    return true;
+  }));
+  return applied;
+}
+
+}  // namespace
+
+Result<core::State> recover(const Store& store, const Blobs& blobs) {
   core::State state;
   std::string newest;
   FLOW_TRY(store.scan(Family::snapshots, "", "", [&](std::string_view, std::string_view value) {
@@ -68,36 +101,24 @@ Result<core::State> recover(const Store& store, const Blobs& blobs) {
     return true;
   }));
   if (!newest.empty()) {
-    auto decoded = decode_snapshot(newest, find_plan, find_fragment);
+    auto decoded = decode_snapshot(newest, find_plan_in(blobs), find_fragment_in(blobs));
     FLOW_TRY(decoded);
     state = std::move(*decoded);
   }
-  std::vector<core::Command> dropped;
-  std::optional<Error> problem;
-  Status scanned =
-      store.scan(Family::journal, "", "", [&](std::string_view, std::string_view value) {
-        auto records = decode_records(value, find_plan, find_fragment);
-        if (!records.ok()) {
-          problem = records.error();
-          return false;
-        }
-        for (const core::Record& record : *records) {
-          if (record.sequence <= state.sequence) continue;  // the snapshot has it
-          if (record.sequence != state.sequence + 1) {
-            problem = environment_error(fmt::format(
-                "the state is damaged: the journal has no record {}: after {} comes {}. Restore "
-                "the state's folder from a copy, or move it elsewhere and start again.",
-                state.sequence + 1, state.sequence, record.sequence));
-            return false;
-          }
-          core::apply(state, record, dropped);
-          dropped.clear();
-        }
-        return true;
-      });
-  FLOW_TRY(scanned);
-  if (problem) return *problem;
+  FLOW_TRY(apply_journal(store, blobs, "", state));
   return state;
+}
+
+Result<bool> apply_new_records(const Store& store, const Blobs& blobs, core::State& state) {
+  std::string next = journal_key(state.sequence + 1);
+  bool has_newer = false;
+  FLOW_TRY(store.scan(Family::snapshots, "", next, [&](std::string_view, std::string_view) {
+    has_newer = true;
+    return false;
+  }));
+  if (has_newer) return false;
+  FLOW_TRY(apply_journal(store, blobs, next, state));
+  return true;
 }
 
 }  // namespace flow

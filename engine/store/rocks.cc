@@ -452,6 +452,13 @@ class RocksStore final : public Store {
     return {};
   }
 
+  Status refresh() override {
+    if (!read_only_) return {};
+    rocksdb::Status status = db_->TryCatchUpWithPrimary();
+    if (!status.ok()) return cannot_read(dir_, status);
+    return {};
+  }
+
   uint64_t bytes() const override {
     uint64_t total = 0;
     std::error_code failed;

@@ -47,6 +47,8 @@ class Store {
       Family family, std::string_view prefix, std::string_view from,
       const std::function<bool(std::string_view key, std::string_view value)>& visit) const = 0;
   virtual uint64_t bytes() const = 0;  // the state's size on disk
+  /// Of a secondary: takes over what the writer has written since. Others are up to date.
+  virtual Status refresh() { return {}; }
 };
 
 struct StoreOptions {
@@ -139,5 +141,8 @@ Result<core::State> decode_snapshot(std::string_view bytes, const FindPlan& plan
 Status check_schemas(const Store& store);
 /// Rebuilds the state: the newest snapshot, then every later record, with its commands dropped.
 Result<core::State> recover(const Store& store, const Blobs& blobs);
+/// Applies the records after those that `state` has. False: a newer snapshot may have replaced some
+/// of them, so the state must be recovered again.
+Result<bool> apply_new_records(const Store& store, const Blobs& blobs, core::State& state);
 
 }  // namespace flow

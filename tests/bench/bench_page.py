@@ -4,9 +4,12 @@
 usage: bench_page.py --flow BIN [--tasks N...]
 
 "shown": from the change of the address until the list of tasks has its rows. "answer": the page's request for all tasks alone.
-"behind": from the end of the run until the page says that it has succeeded.
+"behind": from the end of the run until the page says that it has succeeded. "stale": how long before a page's counts are replaced the
+first task ended that they lack. "alone": the same run without a page, before and after it.
 """
 import argparse
+import bisect
+import datetime
 import os
 import statistics
 import sys
@@ -22,6 +25,39 @@ LONG_TASK = """
 window.longest = 0;
 new PerformanceObserver((list) => list.getEntries().forEach((each) => (window.longest = Math.max(window.longest, each.duration)))).observe({ type: "longtask", buffered: false });
 """
+
+
+# The number of tasks that the page says have succeeded, with the time when it changes.
+OBSERVE = """
+window.seen = [];
+const look = () => {
+  const counts = document.querySelector("#counts");
+  const found = counts && /([\\d,]+) succeeded/.exec(counts.textContent);
+  const number = found ? Number(found[1].replaceAll(",", "")) : 0;
+  if (window.seen.length === 0 || window.seen[window.seen.length - 1][1] !== number) window.seen.push([Date.now(), number]);
+};
+new MutationObserver(look).observe(document.querySelector("#facts"), { childList: true, subtree: true, characterData: true });
+look();
+"""
+
+
+def milliseconds_of(text):
+    return datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() * 1000
+
+
+def duration_of(row):
+    """Milliseconds from the first attempt to the last end: without the time in which the script makes its graph."""
+    tasks = [each for each in row["tasks"] if each["started"] and each["finished"]]
+    return max(milliseconds_of(each["finished"]) for each in tasks) - min(milliseconds_of(each["started"]) for each in tasks)
+
+
+def staleness(seen, ends):
+    """`seen`: [time, number] as shown. `ends`: when tasks ended, sorted. Milliseconds for each change."""
+    stale = []
+    for (_, number), (until, _) in zip(seen, seen[1:]):
+        if number < len(ends):
+            stale.append(until - ends[number])
+    return stale
 
 
 class Bench(Views):
@@ -61,26 +97,38 @@ class Bench(Views):
     def show_row(self):
         return self.runs()[-1]
 
+    def alone(self, tasks):
+        """Milliseconds of a run that no page shows."""
+        address = self.driver.current_url
+        self.driver.get("about:blank")
+        self.good("run", "big.lua", "--param", "n=%d" % tasks, "--quiet", "--fresh")
+        self.driver.get(address)
+        return duration_of(self.show(self.show_row()["run"]))
+
     def followed(self, tasks):
+        before_ms = self.alone(tasks)
         self.visit("#/")
         before = len(self.runs())
         process = self.start("run", "big.lua", "--param", "n=%d" % tasks, "--quiet", "--fresh")
         self.until("the run", lambda: len(self.runs()) > before)
         run = self.show_row()["run"]
         self.visit("#/runs/" + run)
-        self.wait("the tasks", lambda: self.text("#task-summary").startswith("{:,}".format(tasks)))
-        self.driver.execute_script(LONG_TASK)
-        seen = set()
-        while process.poll() is None:
-            seen.add(self.text("#counts"))
+        self.wait("the run's page", lambda: self.driver.execute_script('return document.querySelector("#facts .state") !== null'))
+        self.driver.execute_script(LONG_TASK + OBSERVE)
+        process.wait()
         ended = time.monotonic()
         self.wait("the end", lambda: self.text("#facts .state") == "succeeded")
         behind = time.monotonic() - ended
-        row = next(each for each in self.runs() if each["run"] == run)
-        took = (time.mktime(time.strptime(row["finished"][:19], "%Y-%m-%dT%H:%M:%S")) - time.mktime(time.strptime(row["started"][:19], "%Y-%m-%dT%H:%M:%S"))) or 1
-        longest = self.driver.execute_script("return window.longest")
-        print("%7d tasks in %d s (%d/s): behind %.1f s; %d different counts shown meanwhile, the page stood still for at most %d ms" % (
-            tasks, took, tasks / took, behind, len(seen), longest), flush=True)
+        row = self.show(run)
+        took_ms = duration_of(row)
+        longest, seen = self.driver.execute_script("return [window.longest, window.seen]")
+        ends = sorted(milliseconds_of(each["finished"]) for each in row["tasks"] if each["finished"])
+        stale = staleness(seen, ends) or [0]
+        after_ms = self.alone(tasks)
+        print("%7d tasks at %d/s: behind at the end %.1f s" % (tasks, tasks * 1000 / took_ms, behind), flush=True)
+        print("%7d tasks: stale by at most %.1f s, median %.1f s, in %d changes" % (tasks, max(stale) / 1000, statistics.median(stale) / 1000, len(stale)), flush=True)
+        print("%7d tasks: the page stood still for at most %d ms" % (tasks, longest), flush=True)
+        print("%7d tasks: the run took %.2f s, alone %.2f and %.2f s" % (tasks, took_ms / 1000, before_ms / 1000, after_ms / 1000), flush=True)
 
 
 def main():

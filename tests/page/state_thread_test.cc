@@ -15,11 +15,11 @@ TEST_CASE("jobs without end do not keep the poll from its turns") {
   // Without turns for the poll the jobs would go on for ever.
   auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   StateThread thread(options);
-  std::function<void(const Reader&)> job = [&](const Reader&) {
+  std::function<void(const StateFollower&)> job = [&](const StateFollower&) {
     if (polls >= 3 || std::chrono::steady_clock::now() > limit) return done.set_value();
     thread.post(job, [&](const Error&) { done.set_value(); });
   };
-  thread.poll([] { return true; }, [&](const Reader&) { polls++; });
+  thread.poll([] { return true; }, [&](const StateFollower&) { polls++; });
   REQUIRE(thread.post(job, [&](const Error&) { done.set_value(); }));
   done.get_future().wait();
   CHECK(polls >= 3);

@@ -2,6 +2,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "engine/runs/run_info.hpp"
+
 using namespace flow;
 
 namespace {
@@ -72,4 +74,67 @@ TEST_CASE("a row has the failed attempts and the begin of the error") {
         "\"rows\":[[0,\"work[1]\",null,\"failed\",2,2,2000,3000,\"a\",0.250,null,\"" +
             std::string(TaskTable::kErrorBytesMax, 'x') +
             "\",[[1,\"exit_code\",\"a\"],[2,\"timeout\",\"b\"]]]]}");
+}
+
+namespace {
+
+/// A run with this many tasks that run.
+core::State followed_run(size_t tasks) {
+  auto plan = std::make_shared<Plan>();
+  plan->pipeline = "p";
+  plan->defs.resize(1);
+  plan->defs[0].name = "work";
+  plan->nodes.resize(tasks);
+  core::State state;
+  core::Run& run = state.runs["run-1"];
+  run.id = "run-1";
+  run.status = core::RunStatus::running;
+  run.user = "ada";
+  run.units.resize(tasks);
+  for (size_t i = 0; i < tasks; i++) {
+    plan->nodes[i].name = i == 0 ? "work" : "work#" + std::to_string(i + 1);
+    core::Unit& unit = run.units[i];
+    unit.node = static_cast<uint32_t>(i);
+    unit.status = core::UnitStatus::running;
+    unit.phase = core::Phase::running;
+    unit.attempts = 1;
+    unit.started = 1000;
+  }
+  run.plan = plan;
+  return state;
+}
+
+RunInfo head_of(const core::Run& run) {
+  RunInfo info;
+  info.id = run.id;
+  info.status = "running";
+  return info;
+}
+
+}  // namespace
+
+TEST_CASE("a table of a followed run gives the rows of the tasks that changed") {
+  core::State state = followed_run(3);
+  core::Run& run = state.runs.at("run-1");
+  TaskTable table(3);
+  table.update(head_of(run), run, state);
+  CHECK(table.sequence() == 1);
+  CHECK(table.changes(0, 0).find("\"user\":\"ada\",\"total\":3") != std::string::npos);
+  table.update(head_of(run), run, state);
+  CHECK(table.sequence() == 1);
+  CHECK(rows_in(table.changes(3, 1)) == "\"rows\":[]}");
+  run.units[1].status = core::UnitStatus::succeeded;
+  run.units[1].phase = core::Phase::done;
+  run.units[1].finished = 1500;
+  table.update(head_of(run), run, state);
+  CHECK(table.sequence() == 2);
+  std::string changed = rows_in(table.changes(3, 1));
+  CHECK(changed.starts_with("\"rows\":[[1,\"work#2\",null,\"succeeded\",1,0,1000,1500,\"local\""));
+  CHECK(changed.find("work#3") == std::string::npos);
+  // The rows are those of the same tasks as a list.
+  RunInfo listed = head_of(run);
+  for (core::UnitId unit : {0U, 1U, 2U}) listed.tasks.push_back(info_of_task(run, unit, &state));
+  TaskTable other(4);
+  other.update(listed);
+  CHECK(rows_in(other.changes(0, 0)) == rows_in(table.changes(0, 0)));
 }

@@ -734,6 +734,54 @@ TEST_CASE("recovery stops at a gap and reports it") {
   CHECK_THAT(state.error().message, Catch::Contains("no record 2"));
 }
 
+TEST_CASE("only records after those that a state has are applied to it") {
+  auto store = make_memory_store();
+  Blobs blobs(*store, "/nowhere");
+  auto commit = [&](uint64_t sequence, uint64_t epoch) {
+    Batch batch;
+    batch.put(Family::journal, journal_key(sequence),
+              encode_records({{sequence, 5, core::EngineStarted{epoch, 1000, 1}}}));
+    REQUIRE(store->commit(batch).ok());
+  };
+  commit(1, 1);
+  auto state = recover(*store, blobs);
+  REQUIRE(state.ok());
+  // A record that the state has is not read again.
+  Batch damaged;
+  damaged.put(Family::journal, journal_key(1), "damaged");
+  REQUIRE(store->commit(damaged).ok());
+  auto applied = apply_new_records(*store, blobs, *state);
+  REQUIRE(applied.ok());
+  CHECK(*applied);
+  CHECK(state->sequence == 1);
+  commit(2, 2);
+  commit(3, 3);
+  applied = apply_new_records(*store, blobs, *state);
+  REQUIRE(applied.ok());
+  CHECK(*applied);
+  CHECK(state->sequence == 3);
+  CHECK(state->epoch == 3);
+
+  // A snapshot replaces records that the state does not have.
+  core::State newer = *state;
+  std::vector<core::Command> ignored;
+  core::apply(newer, {4, 6, core::EngineStarted{4, 1000, 1}}, ignored);
+  Batch snapshot;
+  snapshot.put(Family::snapshots, journal_key(3), encode_snapshot(*state));
+  for (uint64_t sequence : {1, 2, 3}) snapshot.erase(Family::journal, journal_key(sequence));
+  REQUIRE(store->commit(snapshot).ok());
+  applied = apply_new_records(*store, blobs, *state);
+  REQUIRE(applied.ok());
+  CHECK(*applied);
+  Batch next;
+  next.erase(Family::snapshots, journal_key(3));
+  next.put(Family::snapshots, journal_key(4), encode_snapshot(newer));
+  REQUIRE(store->commit(next).ok());
+  applied = apply_new_records(*store, blobs, *state);
+  REQUIRE(applied.ok());
+  CHECK_FALSE(*applied);
+}
+
 TEST_CASE("bytes of version 11, with missing results, replay") {
   Sources sources;
   std::vector<core::Record> back = replayed("11", of_lost_results(), sources);

@@ -12,7 +12,8 @@ import { timeline } from "./timeline.js";
 import { virtualTable } from "./virtual.js";
 
 const JSON_MAX = 20000;
-const READ_PAUSES = 10;  // between readings, in durations of one
+const READ_PAUSES = 30;  // between readings, in durations of one
+const DRAW_PAUSES = 4;   // the same between drawings of all tasks
 const GROUPS_MAX = 300;  // an imported workflow may have a name for each of its tasks
 
 /** The counts by the name of a task, in the order of the plan. */
@@ -194,11 +195,38 @@ export function runView(main, route, session) {
     if (rollback !== null) rollback.update(run.status === "serving");
   }
 
+  /** What all tasks are counted or drawn for takes longer, the larger the run is. So it happens in at
+   *  most a fifth of the time: what is left out meanwhile is drawn afterwards. `isNeeded`: now. */
+  function sparing(act) {
+    let timer = null;
+    let at = 0;
+    const now = () => {
+      clearTimeout(timer);
+      timer = null;
+      if (!isShown()) return;
+      const begin = performance.now();
+      act();
+      const end = performance.now();
+      at = end + DRAW_PAUSES * (end - begin);
+    };
+    return (isNeeded) => {
+      const left = at - performance.now();
+      if (isNeeded || left <= 0) now();
+      else if (timer === null) timer = setTimeout(now, left);
+    };
+  }
+
   function draw() {
     drawFacts();
+    updateActions();
+    drawTasks(!isActive(run.status));
+    show(result, run.result === null ? h("p", { class: "quiet" }, isActive(run.status) ? "The run has no result yet." : "The run has no result.") : jsonBlock(run.result));
+    show(params, Object.keys(run.params).length === 0 ? null : h("section", { "aria-labelledby": "params-title" }, h("h2", { id: "params-title" }, "Parameters"), jsonBlock(run.params)));
+  }
+
+  const drawTasks = sparing(() => {
     drawWaiting();
     drawFailures();
-    updateActions();
     const groups = countTasks(run.tasks, nodes);
     const names = [...groups.keys()].slice(0, GROUPS_MAX);
     groupNote.hidden = groups.size <= GROUPS_MAX;
@@ -214,9 +242,7 @@ export function runView(main, route, session) {
     if (focused !== null) [...groupBody.querySelectorAll("button")].find((each) => each.textContent === focused)?.focus({ preventScroll: true });
     time.draw(run.tasks, nodes, isActive(run.status), earlier);
     filter();
-    show(result, run.result === null ? h("p", { class: "quiet" }, isActive(run.status) ? "The run has no result yet." : "The run has no result.") : jsonBlock(run.result));
-    show(params, Object.keys(run.params).length === 0 ? null : h("section", { "aria-labelledby": "params-title" }, h("h2", { id: "params-title" }, "Parameters"), jsonBlock(run.params)));
-  }
+  });
 
   /** Reading metrics, attempts or costs of a large run takes the server as long as reading its tasks. */
   function rarely(read) {
