@@ -199,6 +199,9 @@ void put_usage(const TaskUsage& usage, client_protocol::TaskUsage& to) {
   if (usage.commit_s >= 0) to.set_commit_s(usage.commit_s);
   if (usage.cpu_s >= 0) to.set_cpu_s(usage.cpu_s);
   if (usage.gpu_s >= 0) to.set_gpu_s(usage.gpu_s);
+  if (usage.gpu_used_s >= 0) to.set_gpu_used_s(usage.gpu_used_s);
+  if (usage.gpu_measured_s >= 0) to.set_gpu_measured_s(usage.gpu_measured_s);
+  if (usage.gpu_energy_j >= 0) to.set_gpu_energy_j(usage.gpu_energy_j);
   if (usage.peak_memory >= 0) to.set_peak_memory(static_cast<uint64_t>(usage.peak_memory));
   if (usage.read_bytes >= 0) to.set_read_bytes(static_cast<uint64_t>(usage.read_bytes));
   if (usage.written_bytes >= 0) to.set_written_bytes(static_cast<uint64_t>(usage.written_bytes));
@@ -211,6 +214,9 @@ TaskUsage get_usage(const client_protocol::TaskUsage& from) {
   if (from.has_commit_s()) usage.commit_s = from.commit_s();
   if (from.has_cpu_s()) usage.cpu_s = from.cpu_s();
   if (from.has_gpu_s()) usage.gpu_s = from.gpu_s();
+  if (from.has_gpu_used_s()) usage.gpu_used_s = from.gpu_used_s();
+  if (from.has_gpu_measured_s()) usage.gpu_measured_s = from.gpu_measured_s();
+  if (from.has_gpu_energy_j()) usage.gpu_energy_j = from.gpu_energy_j();
   if (from.has_peak_memory()) usage.peak_memory = static_cast<int64_t>(from.peak_memory());
   if (from.has_read_bytes()) usage.read_bytes = static_cast<int64_t>(from.read_bytes());
   if (from.has_written_bytes()) usage.written_bytes = static_cast<int64_t>(from.written_bytes());

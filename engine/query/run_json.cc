@@ -33,19 +33,21 @@ std::string seconds_or_null(double seconds) {
   return seconds < 0 ? "null" : fmt::format("{}", static_cast<float>(seconds));
 }
 
-/// Computed as a double: to the microsecond. Below 0: unknown.
-std::string gpu_seconds_or_null(double seconds) {
-  return seconds < 0 ? "null" : fmt::format("{}", std::round(seconds * 1e6) / 1e6);
+/// Computed as a double: to the millionth. Below 0: unknown.
+std::string millionths_or_null(double number) {
+  return number < 0 ? "null" : fmt::format("{}", std::round(number * 1e6) / 1e6);
 }
 
 /// `"peak_memory":…,"cpu_s":…,…`
 std::string fields_of(const TaskUsage& usage) {
   return fmt::format(
-      R"("peak_memory":{},"cpu_s":{},"read_bytes":{},"written_bytes":{},"queue_s":{},"stage_s":{},"commit_s":{},"gpu_s":{})",
+      R"("peak_memory":{},"cpu_s":{},"read_bytes":{},"written_bytes":{},"queue_s":{},"stage_s":{},"commit_s":{},"gpu_s":{},"gpu_used_s":{},"gpu_measured_s":{},"gpu_energy_j":{})",
       number_or_null(usage.peak_memory), seconds_or_null(usage.cpu_s),
       number_or_null(usage.read_bytes), number_or_null(usage.written_bytes),
       seconds_or_null(usage.queue_s), seconds_or_null(usage.stage_s),
-      seconds_or_null(usage.commit_s), gpu_seconds_or_null(usage.gpu_s));
+      seconds_or_null(usage.commit_s), millionths_or_null(usage.gpu_s),
+      millionths_or_null(usage.gpu_used_s), millionths_or_null(usage.gpu_measured_s),
+      millionths_or_null(usage.gpu_energy_j));
 }
 
 /// What the newest attempts used together, of those whose figure is known.
@@ -61,6 +63,9 @@ TaskUsage total_usage(const std::vector<TaskInfo>& tasks) {
     add(total.commit_s, usage.commit_s);
     add(total.cpu_s, usage.cpu_s);
     add(total.gpu_s, usage.gpu_s);
+    add(total.gpu_used_s, usage.gpu_used_s);
+    add(total.gpu_measured_s, usage.gpu_measured_s);
+    add(total.gpu_energy_j, usage.gpu_energy_j);
     add(total.read_bytes, usage.read_bytes);
     add(total.written_bytes, usage.written_bytes);
     total.peak_memory = std::max(total.peak_memory, usage.peak_memory);

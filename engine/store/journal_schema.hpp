@@ -40,6 +40,7 @@ constexpr JournalSchema kJournalSchemas[] = {
     {20, "replicas that scale, tasks that decide about a canary", "0.1.0"},
     {21, "what attempts used, users of runs", "0.1.0"},
     {22, "what all attempts held, budgets of runs", "0.1.0"},
+    {23, "use and energy of the GPUs of attempts", "0.1.0"},
 };
 /// What this program writes, and the newest that it reads.
 constexpr uint32_t kJournalSchema = std::rbegin(kJournalSchemas)->number;

@@ -18,6 +18,7 @@ struct GpuSample {
   std::optional<int64_t> memory_used_bytes = {}, memory_bytes = {};
   std::optional<int32_t> temperature_celsius = {};
   std::optional<uint32_t> power_milliwatts = {};
+  std::optional<uint64_t> energy_millijoules = {};  // since the driver was loaded
   bool operator==(const GpuSample&) const = default;
 };
 

@@ -227,6 +227,9 @@ struct TaskUsage {
   double gpu_s = -1;         ///< GPUs that it held, times seconds
   int64_t peak_memory = -1;  ///< bytes
   int64_t read_bytes = -1, written_bytes = -1;  ///< by its read and write calls
+  double gpu_used_s = -1;                       ///< utilisation of its GPUs times seconds
+  double gpu_measured_s = -1;  ///< the part of gpu_s of which the utilisation is known
+  double gpu_energy_j = -1;    ///< of its GPUs
 };
 
 struct TaskInfo {
