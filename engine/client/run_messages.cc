@@ -359,6 +359,26 @@ BlobTraffic get_transferred(const client_protocol::TransferredBlobs& from) {
   return {from.blobs(), from.bytes()};
 }
 
+void put_reading(const GpuReading& reading, client_protocol::GpuReading& to) {
+  to.set_uuid(reading.uuid);
+  if (reading.utilisation) to.set_utilisation(*reading.utilisation);
+  if (reading.memory_used_bytes) to.set_memory_used_bytes(*reading.memory_used_bytes);
+  if (reading.temperature_celsius) to.set_temperature_celsius(*reading.temperature_celsius);
+  if (reading.power_watts) to.set_power_watts(*reading.power_watts);
+  to.set_age_s(reading.age_s);
+}
+
+GpuReading get_reading(const client_protocol::GpuReading& from) {
+  GpuReading reading;
+  reading.uuid = from.uuid();
+  if (from.has_utilisation()) reading.utilisation = from.utilisation();
+  if (from.has_memory_used_bytes()) reading.memory_used_bytes = from.memory_used_bytes();
+  if (from.has_temperature_celsius()) reading.temperature_celsius = from.temperature_celsius();
+  if (from.has_power_watts()) reading.power_watts = from.power_watts();
+  reading.age_s = from.age_s();
+  return reading;
+}
+
 void put_node(const NodeInfo& node, client_protocol::WorkerInfo& to) {
   to.set_name(node.name);
   to.set_status(node.status);
@@ -375,6 +395,7 @@ void put_node(const NodeInfo& node, client_protocol::WorkerInfo& to) {
     each.set_memory_used_bytes(use.memory_used_bytes);
     put_texts(use.tasks, *each.mutable_tasks());
   }
+  for (const GpuReading& reading : node.gpu_readings) put_reading(reading, *to.add_gpu_readings());
   for (const auto& [name, text] : node.labels) {
     client_protocol::NamedText& each = *to.add_labels();
     each.set_name(name);
@@ -401,6 +422,8 @@ NodeInfo get_node(const client_protocol::WorkerInfo& from) {
   for (const wire::Gpu& gpu : from.gpus()) node.gpus.push_back(get_gpu(gpu));
   for (const client_protocol::GpuUse& use : from.gpu_uses())
     node.gpu_uses.push_back({use.used(), use.memory_used_bytes(), get_texts(use.tasks())});
+  for (const client_protocol::GpuReading& reading : from.gpu_readings())
+    node.gpu_readings.push_back(get_reading(reading));
   for (const client_protocol::NamedText& each : from.labels())
     node.labels.emplace_back(each.name(), each.text());
   node.resources = get_named_amounts(from.resources());

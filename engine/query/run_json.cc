@@ -204,11 +204,26 @@ std::string moved_json(const BlobTraffic& moved) {
   return fmt::format(R"({{"pieces":{},"bytes":{}}})", moved.blobs, moved.bytes);
 }
 
-std::string json_of(const Gpu& gpu, const GpuUse* use) {
+template <typename Number>
+std::string known_or_null(const std::optional<Number>& number) {
+  return number ? fmt::format("{}", *number) : "null";
+}
+
+std::string json_of(const GpuReading* reading) {
+  if (reading == nullptr) return "null";
+  return fmt::format(
+      R"({{"utilisation":{},"memory_used":{},"temperature":{},"power":{},"age_s":{:.1f}}})",
+      known_or_null(reading->utilisation), known_or_null(reading->memory_used_bytes),
+      known_or_null(reading->temperature_celsius), known_or_null(reading->power_watts),
+      reading->age_s);
+}
+
+std::string json_of(const Gpu& gpu, const GpuUse* use, const GpuReading* reading) {
   std::string json = fmt::format(
-      R"({{"uuid":{},"name":{},"memory":{},"numa":{},"mig":{},"nvlink":{},"fabric":{},"fault":{})",
+      R"({{"uuid":{},"name":{},"memory":{},"numa":{},"mig":{},"nvlink":{},"fabric":{},"fault":{},"reading":{})",
       text_or_null(gpu.uuid), text_to_json(gpu.name), gpu.memory_bytes, number_or_null(gpu.numa),
-      gpu.is_mig, number_or_null(gpu.nvlink), text_or_null(gpu.fabric), text_or_null(gpu.fault));
+      gpu.is_mig, number_or_null(gpu.nvlink), text_or_null(gpu.fabric), text_or_null(gpu.fault),
+      json_of(reading));
   if (use != nullptr)
     json += fmt::format(R"(,"used":{},"memory_used":{},"tasks":[{}])", use->used,
                         use->memory_used_bytes, listed_json(use->tasks));
@@ -217,10 +232,16 @@ std::string json_of(const Gpu& gpu, const GpuUse* use) {
 
 }  // namespace
 
+const GpuReading* NodeInfo::reading_of(const Gpu& gpu) const {
+  auto found = std::ranges::find(gpu_readings, gpu.uuid, &GpuReading::uuid);
+  return found == gpu_readings.end() ? nullptr : &*found;
+}
+
 std::string NodeInfo::json() const {
   std::string listed;
   for (size_t i = 0; i < gpus.size(); i++)
-    listed += (i == 0 ? "" : ",") + json_of(gpus[i], i < gpu_uses.size() ? &gpu_uses[i] : nullptr);
+    listed += (i == 0 ? "" : ",") +
+              json_of(gpus[i], i < gpu_uses.size() ? &gpu_uses[i] : nullptr, reading_of(gpus[i]));
   std::string named, amounts, amounts_used;
   for (const auto& [label, value] : labels)
     named +=

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "engine/base/clock.hpp"
 #include "engine/base/engine_thread.hpp"
 #include "engine/protocol/executor.pb.h"
 #include "engine/protocol/frames.hpp"
@@ -116,7 +117,8 @@ bool GpuWatch::on_frame(std::string_view frame) {
   wire::FromExecutor message;
   if (!message.ParseFromArray(frame.data(), static_cast<int>(frame.size()))) return true;
   if (message.has_unwatched()) note(message.unwatched());
-  if (message.has_gpu_sample() && samples_) samples_->put(get_sample(message.gpu_sample()));
+  if (message.has_gpu_sample() && samples_)
+    samples_->put(get_sample(message.gpu_sample()), monotonic_us());
   if (!message.has_xid() || !uuids_.contains(message.xid().uuid())) return !message.has_unwatched();
   if (auto error = gpu_error_of(message.xid().number())) on_error_(message.xid().uuid(), *error);
   return true;

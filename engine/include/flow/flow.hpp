@@ -526,6 +526,16 @@ struct GpuUse {
   std::vector<std::string> tasks;  ///< "RUN TASK"
 };
 
+/// What the driver measured of a GPU. Nothing: the GPU does not measure that.
+struct GpuReading {
+  std::string uuid;
+  std::optional<double> utilisation;  ///< 0 to 1
+  std::optional<int64_t> memory_used_bytes;
+  std::optional<int32_t> temperature_celsius;
+  std::optional<double> power_watts;
+  double age_s = 0;  ///< since it arrived
+};
+
 /// A worker of a cluster, as its head sees it.
 struct NodeInfo {
   std::string name;  ///< "": the head itself
@@ -537,7 +547,10 @@ struct NodeInfo {
   double cpus = 0, cpus_used = 0;
   int64_t memory_bytes = 0;
   std::vector<Gpu> gpus;
-  std::vector<GpuUse> gpu_uses;  ///< one per GPU; empty if nothing can run on this worker
+  std::vector<GpuUse> gpu_uses;          ///< one per GPU; empty if nothing can run on this worker
+  std::vector<GpuReading> gpu_readings;  ///< of whole GPUs, as far as they are measured
+  /// That of this GPU; null: none.
+  const GpuReading* reading_of(const Gpu& gpu) const;
   std::vector<std::pair<std::string, std::string>> labels;                ///< names and values
   std::vector<std::pair<std::string, double>> resources, resources_used;  ///< custom resources
   std::vector<std::string> tasks;  ///< tasks that run on it: "RUN TASK"
