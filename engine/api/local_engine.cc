@@ -64,7 +64,7 @@ Result<std::unique_ptr<LocalEngine>> LocalEngine::open(const EngineOptions& opti
   auto grow_after = grow_after_ms();
   FLOW_TRY(grow_after);
   loop_options.grow_after_ms = *grow_after;
-  if (!options.metrics.listen.empty()) loop_options.gpu_samples = std::make_shared<GpuSamples>();
+  loop_options.gpu_samples = engine->gpu_samples_;
   loop_options.span_exporter = engine->span_exporter_ = open_span_exporter(
       engine->unsaid_warning_, [&to = *engine](const std::string& why) { to.warn_all(why); });
   loop_options.builder = std::make_shared<Builder>(loop_options.executor);
@@ -241,6 +241,34 @@ Status LocalEngine::await_workers() {
                   kTries * kPauseMs / 1000, missing));
 }
 
+namespace {
+
+GpuReading reading_of(const GpuSamples::TimedSample& timed, int64_t now_us) {
+  constexpr double kPercent = 100, kMilliwatts = 1000, kUsPerSecond = 1e6;
+  const GpuSample& sample = timed.sample;
+  GpuReading reading;
+  reading.uuid = sample.uuid;
+  if (sample.utilization_percent) reading.utilisation = *sample.utilization_percent / kPercent;
+  reading.memory_used_bytes = sample.memory_used_bytes;
+  reading.temperature_celsius = sample.temperature_celsius;
+  if (sample.power_milliwatts) reading.power_watts = *sample.power_milliwatts / kMilliwatts;
+  reading.age_s = static_cast<double>(now_us - timed.at_us) / kUsPerSecond;
+  return reading;
+}
+
+}  // namespace
+
+// Those of this process's machine are its own.
+std::vector<GpuReading> LocalEngine::readings_of(const std::string& worker) const {
+  std::vector<GpuReading> readings;
+  int64_t now_us = monotonic_us();
+  std::vector<GpuSamples::TimedSample> samples;
+  if (worker.empty()) samples = gpu_samples_->all_timed();
+  if (!worker.empty() && cluster_) samples = cluster_->gpu_samples_of(worker);
+  for (const GpuSamples::TimedSample& each : samples) readings.push_back(reading_of(each, now_us));
+  return readings;
+}
+
 std::vector<NodeInfo> LocalEngine::nodes() const {
   std::vector<NodeInfo> nodes;
   engine_loop_->inspect([&](const core::State& state, InputResolver&) {
@@ -250,6 +278,7 @@ std::vector<NodeInfo> LocalEngine::nodes() const {
       if (!note.empty()) node.note += (node.note.empty() ? "" : "; ") + note;
     }
   });
+  for (NodeInfo& node : nodes) node.gpu_readings = readings_of(node.name);
   if (!cluster_) return nodes;
   for (NodeInfo& node : nodes) {
     if (node.name.empty()) continue;

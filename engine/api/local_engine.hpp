@@ -114,6 +114,8 @@ class LocalEngine final : public EngineService, private RunEngine {
   void interrupt_runs(const Error& why) override;
   Status await_workers();
   RunInfo describe_run(const RunId& id, bool tasks);
+  /// What the GPUs of a worker measured last; "": of this machine.
+  std::vector<GpuReading> readings_of(const std::string& worker) const;
   bool is_head() const { return !options_.listen.empty() || options_.slurm.has_value(); }
   /// Goes on with the detached runs of earlier writers, as EngineOptions::resume_detached says.
   void resume_left_runs();
@@ -149,6 +151,7 @@ class LocalEngine final : public EngineService, private RunEngine {
   std::mutex postponed_mutex_;
   std::vector<RunId> postponed_;  // left runs that wait for `options_.resume_except`
   std::unique_ptr<StateLock> lock_;
+  const std::shared_ptr<GpuSamples> gpu_samples_ = std::make_shared<GpuSamples>();
   std::unique_ptr<EngineLoop> engine_loop_;
   std::string leader_;                       // how an earlier engine led its workers
   std::vector<std::string> busy_elsewhere_;  // workers that may still run its attempts

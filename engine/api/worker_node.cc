@@ -217,7 +217,8 @@ WorkerNode::WorkerNode(WorkerNodeOptions options) : impl_(std::make_unique<Impl>
   impl_->node =
       value_or_throw(cluster::WorkerProcess::start(*impl_->transport, std::move(node), make));
   const bool has_metrics = !options.metrics.listen.empty();
-  auto samples = has_metrics ? std::make_shared<GpuSamples>() : nullptr;
+  auto samples = std::make_shared<GpuSamples>(
+      [&running = *impl_->node](const GpuSample& sample) { running.note_gpu_sample(sample); });
   if (!info.gpus.empty())
     impl_->watch = watch_gpus(worker.executor, info.gpus, *impl_->node, options.on_note, samples);
   if (!has_metrics) return;

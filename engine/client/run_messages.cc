@@ -208,6 +208,9 @@ void put_usage(const TaskUsage& usage, client_protocol::TaskUsage& to) {
   if (usage.commit_s >= 0) to.set_commit_s(usage.commit_s);
   if (usage.cpu_s >= 0) to.set_cpu_s(usage.cpu_s);
   if (usage.gpu_s >= 0) to.set_gpu_s(usage.gpu_s);
+  if (usage.gpu_used_s >= 0) to.set_gpu_used_s(usage.gpu_used_s);
+  if (usage.gpu_measured_s >= 0) to.set_gpu_measured_s(usage.gpu_measured_s);
+  if (usage.gpu_energy_j >= 0) to.set_gpu_energy_j(usage.gpu_energy_j);
   if (usage.peak_memory >= 0) to.set_peak_memory(static_cast<uint64_t>(usage.peak_memory));
   if (usage.read_bytes >= 0) to.set_read_bytes(static_cast<uint64_t>(usage.read_bytes));
   if (usage.written_bytes >= 0) to.set_written_bytes(static_cast<uint64_t>(usage.written_bytes));
@@ -220,6 +223,9 @@ TaskUsage get_usage(const client_protocol::TaskUsage& from) {
   if (from.has_commit_s()) usage.commit_s = from.commit_s();
   if (from.has_cpu_s()) usage.cpu_s = from.cpu_s();
   if (from.has_gpu_s()) usage.gpu_s = from.gpu_s();
+  if (from.has_gpu_used_s()) usage.gpu_used_s = from.gpu_used_s();
+  if (from.has_gpu_measured_s()) usage.gpu_measured_s = from.gpu_measured_s();
+  if (from.has_gpu_energy_j()) usage.gpu_energy_j = from.gpu_energy_j();
   if (from.has_peak_memory()) usage.peak_memory = static_cast<int64_t>(from.peak_memory());
   if (from.has_read_bytes()) usage.read_bytes = static_cast<int64_t>(from.read_bytes());
   if (from.has_written_bytes()) usage.written_bytes = static_cast<int64_t>(from.written_bytes());
@@ -362,6 +368,26 @@ BlobTraffic get_transferred(const client_protocol::TransferredBlobs& from) {
   return {from.blobs(), from.bytes()};
 }
 
+void put_reading(const GpuReading& reading, client_protocol::GpuReading& to) {
+  to.set_uuid(reading.uuid);
+  if (reading.utilisation) to.set_utilisation(*reading.utilisation);
+  if (reading.memory_used_bytes) to.set_memory_used_bytes(*reading.memory_used_bytes);
+  if (reading.temperature_celsius) to.set_temperature_celsius(*reading.temperature_celsius);
+  if (reading.power_watts) to.set_power_watts(*reading.power_watts);
+  to.set_age_s(reading.age_s);
+}
+
+GpuReading get_reading(const client_protocol::GpuReading& from) {
+  GpuReading reading;
+  reading.uuid = from.uuid();
+  if (from.has_utilisation()) reading.utilisation = from.utilisation();
+  if (from.has_memory_used_bytes()) reading.memory_used_bytes = from.memory_used_bytes();
+  if (from.has_temperature_celsius()) reading.temperature_celsius = from.temperature_celsius();
+  if (from.has_power_watts()) reading.power_watts = from.power_watts();
+  reading.age_s = from.age_s();
+  return reading;
+}
+
 void put_node(const NodeInfo& node, client_protocol::WorkerInfo& to) {
   to.set_name(node.name);
   to.set_status(node.status);
@@ -378,6 +404,7 @@ void put_node(const NodeInfo& node, client_protocol::WorkerInfo& to) {
     each.set_memory_used_bytes(use.memory_used_bytes);
     put_texts(use.tasks, *each.mutable_tasks());
   }
+  for (const GpuReading& reading : node.gpu_readings) put_reading(reading, *to.add_gpu_readings());
   for (const auto& [name, text] : node.labels) {
     client_protocol::NamedText& each = *to.add_labels();
     each.set_name(name);
@@ -404,6 +431,8 @@ NodeInfo get_node(const client_protocol::WorkerInfo& from) {
   for (const wire::Gpu& gpu : from.gpus()) node.gpus.push_back(get_gpu(gpu));
   for (const client_protocol::GpuUse& use : from.gpu_uses())
     node.gpu_uses.push_back({use.used(), use.memory_used_bytes(), get_texts(use.tasks())});
+  for (const client_protocol::GpuReading& reading : from.gpu_readings())
+    node.gpu_readings.push_back(get_reading(reading));
   for (const client_protocol::NamedText& each : from.labels())
     node.labels.emplace_back(each.name(), each.text());
   node.resources = get_named_amounts(from.resources());

@@ -53,6 +53,17 @@ Consumption plain_success(const Run& run, UnitId unit) {
   return used;
 }
 
+/// Of all ranks, where the first one is counted.
+void add_gpu_use(const Run& run, UnitId unit, Consumption& to) {
+  auto found = run.totals.find(unit);
+  if (found == run.totals.end()) return;
+  const AttemptTotals& totals = found->second;
+  constexpr double kMilliMs = 1000 * kSecondMs;  // a GPU for a second
+  to.gpu_used_milli_ms = std::max(totals.gpu_used_s, 0.0) * kMilliMs;
+  to.gpu_measured_milli_ms = std::max(totals.gpu_measured_s, 0.0) * kMilliMs;
+  to.gpu_energy_mj = std::max(totals.gpu_energy_j, 0.0) * 1000;
+}
+
 bool is_simple(const Run& run, UnitId unit, const Resources& resources) {
   return !resources.is_gang() && resources.gpus_milli == 0 && !is_service(run, unit) &&
          !is_dynamic(run, unit);
@@ -113,6 +124,7 @@ std::vector<Consumption> consumption_of_attempt(const State& state, const Run& r
       rank.attempts = 1;
       if (times.cpu_s < 0) rank.unmeasured = 1;
       if (times.cpu_s >= 0) rank.cpu_used_us = static_cast<double>(times.cpu_s) * kMicro;
+      add_gpu_use(run, unit, rank);
     }
     if (is_first)
       parts.push_back(std::move(rank));

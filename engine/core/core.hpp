@@ -163,6 +163,7 @@ struct AttemptTimes {
 struct AttemptTotals {
   int64_t peak_memory = -1, read_bytes = -1, written_bytes = -1;
   double gpu_s = -1;  // GPUs that it held, times seconds
+  double gpu_used_s = -1, gpu_measured_s = -1, gpu_energy_j = -1;  // as in AttemptUsage
   bool operator==(const AttemptTotals&) const = default;
 };
 

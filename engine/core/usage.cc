@@ -11,6 +11,11 @@ constexpr float kUsPerSecond = 1e6F;
 constexpr double kMsPerSecond = 1000;
 constexpr double kMilli = 1000;
 
+/// Below 0: unknown.
+double exact(int64_t figure, double unit) {
+  return figure < 0 ? -1 : static_cast<double>(figure) / unit;
+}
+
 float seconds_of(int64_t us) { return us < 0 ? -1 : static_cast<float>(us) / kUsPerSecond; }
 
 }  // namespace
@@ -36,11 +41,16 @@ void Transition::note_usage(const AttemptId& id, const AttemptUsage& usage) {
   times.stage_s = seconds_of(usage.stage_us);
   times.commit_s = seconds_of(usage.commit_us);
   times.cpu_s = seconds_of(usage.cpu_us);
-  if (usage.peak_memory < 0 && usage.read_bytes < 0 && usage.written_bytes < 0) return;
+  bool has_gpus = usage.gpu_used_us >= 0 || usage.gpu_measured_us >= 0 || usage.gpu_energy_mj >= 0;
+  bool has_totals = usage.peak_memory >= 0 || usage.read_bytes >= 0 || usage.written_bytes >= 0;
+  if (!has_gpus && !has_totals) return;
   AttemptTotals& totals = r.totals[id.unit];
   totals.peak_memory = usage.peak_memory;
   totals.read_bytes = usage.read_bytes;
   totals.written_bytes = usage.written_bytes;
+  totals.gpu_used_s = exact(usage.gpu_used_us, kUsPerSecond);
+  totals.gpu_measured_s = exact(usage.gpu_measured_us, kUsPerSecond);
+  totals.gpu_energy_j = exact(usage.gpu_energy_mj, kMilli);
 }
 
 // Called before the unit leaves its phase: at each end of an attempt, also of one that is lost, and
@@ -67,7 +77,8 @@ AttemptTotals totals_of(const Run& run, UnitId unit) {
   AttemptTotals totals = found == run.totals.end() ? AttemptTotals{} : found->second;
   bool has_ended = u.attempts > 0 && u.phase != Phase::running && def_of(run, unit) != nullptr;
   bool holds_none = has_ended && resources_of(run, unit).gpus_milli == 0;
-  if (holds_none && times_of(run, unit) != AttemptTimes{}) totals.gpu_s = 0;
+  if (holds_none && times_of(run, unit) != AttemptTimes{})
+    totals.gpu_s = totals.gpu_used_s = totals.gpu_measured_s = totals.gpu_energy_j = 0;
   return totals;
 }
 

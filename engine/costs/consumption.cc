@@ -19,6 +19,9 @@ void add(Consumption& to, const Consumption& more) {
   to.cpu_used_us += more.cpu_used_us;
   to.unmeasured += more.unmeasured;
   to.gpu_stage_milli_ms += more.gpu_stage_milli_ms;
+  to.gpu_used_milli_ms += more.gpu_used_milli_ms;
+  to.gpu_measured_milli_ms += more.gpu_measured_milli_ms;
+  to.gpu_energy_mj += more.gpu_energy_mj;
 }
 
 void merge(std::vector<Consumption>& to, const Consumption& more) {

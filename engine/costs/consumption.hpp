@@ -35,6 +35,8 @@ struct Consumption {
   double cpu_used_us = 0;         // measured
   uint32_t unmeasured = 0;        // attempts whose CPU time is not known
   double gpu_stage_milli_ms = 0;  // of `gpus`, before the function or the command began
+  // Measured: utilisation times time, the part of `gpus` of which it is known, and energy.
+  double gpu_used_milli_ms = 0, gpu_measured_milli_ms = 0, gpu_energy_mj = 0;
   bool operator==(const Consumption&) const = default;
 };
 

@@ -28,6 +28,18 @@ void add_figures(CostFigures& to, const Consumption& used, const Cost& cost) {
   add_to(to.gpu_amount, units(cost.gpu));
 }
 
+/// Energy that was measured is above 0.
+void add_gpu_use(CostRow& row, const Consumption& used) {
+  constexpr double kMilli = 1000;
+  auto add = [](std::optional<double>& sum, double more) { sum = sum.value_or(0) + more; };
+  double held = gpu_hours(used), measured = gpu_hours(used.gpu_measured_milli_ms);
+  double in_use = gpu_hours(used.gpu_used_milli_ms);
+  row.gpu_hours_unmeasured += std::max(0.0, held - measured);
+  if (measured > 0) add(row.gpu_hours_used, in_use);
+  if (measured > 0) add(row.gpu_hours_idle, std::max(0.0, measured - in_use));
+  if (used.gpu_energy_mj > 0) add(row.energy_j, used.gpu_energy_mj / kMilli);
+}
+
 /// Of a run in another currency: what it held has no price.
 Cost unpriced(const Consumption& used) { return cost_of({}, used); }
 
@@ -66,6 +78,7 @@ void CostTable::add_used(CostRow& row, const TaskConsumption& task, const Consum
   row.memory_gb_hours_asked += static_cast<double>(task.memory_bytes) / kBytesPerGb * rank_hours;
   row.gpu_hours_asked += gpu_hours(used);
   row.gpu_hours_staging += gpu_hours(used.gpu_stage_milli_ms);
+  add_gpu_use(row, used);
   row.unmeasured += used.unmeasured;
   if (used.attempts > used.unmeasured)
     row.cpu_hours_used = row.cpu_hours_used.value_or(0) + used.cpu_used_us / kUsPerHour;

@@ -417,6 +417,38 @@ void put_sample(const GpuSample& from, wire::GpuSample& to) {
   if (from.memory_bytes) to.set_memory(*from.memory_bytes);
   if (from.temperature_celsius) to.set_temperature_celsius(*from.temperature_celsius);
   if (from.power_milliwatts) to.set_power_milliwatts(*from.power_milliwatts);
+  if (from.energy_millijoules) to.set_energy_millijoules(*from.energy_millijoules);
+}
+
+/// Measures GPUs whenever the worker asks, until it closes the connection.
+int measure_gpus() {
+  end_with_head();
+  FrameCutter cutter;
+  auto next = [&]() -> std::optional<std::vector<std::string>> {
+    char chunk[4096];
+    std::string_view frame;
+    bool broken = false;
+    while (!cutter.next(frame, broken)) {
+      ssize_t got = ::read(kWireDescriptor, chunk, sizeof chunk);
+      if (got < 0 && errno == EINTR) continue;
+      if (got <= 0 || broken) return std::nullopt;
+      cutter.add({chunk, static_cast<size_t>(got)});
+    }
+    wire::ToExecutor message;
+    if (!message.ParseFromArray(frame.data(), static_cast<int>(frame.size()))) return std::nullopt;
+    const auto& uuids = message.measure_gpus().uuids();
+    return std::vector<std::string>(uuids.begin(), uuids.end());
+  };
+  nvml_measure(next, [](const std::vector<GpuSample>& samples) {
+    wire::FromExecutor message;
+    message.mutable_gpu_samples();
+    for (const GpuSample& sample : samples)
+      put_sample(sample, *message.mutable_gpu_samples()->add_samples());
+    std::string out;
+    append_frame(out, message);
+    if (!write_fully(kWireDescriptor, out)) ::_exit(1);
+  });
+  return 0;
 }
 
 /// The arguments are UUIDs, after `--samples` if the GPUs are to be measured.
@@ -462,6 +494,8 @@ int run_mode(int argc, char** argv) {
   if (started_by_worker && argc == 2 && std::strcmp(argv[1], "--gpus") == 0) return report_gpus();
   if (started_by_worker && argc >= 2 && std::strcmp(argv[1], "--watch-gpus") == 0)
     return watch_gpus({argv + 2, argv + argc});
+  if (started_by_worker && argc == 2 && std::strcmp(argv[1], "--measure-gpus") == 0)
+    return measure_gpus();
   bool serves = argc >= 3 && std::strcmp(argv[1], "--state") == 0;
   if (started_by_worker && serves && argc == 3) return serve_attempts(argv[2], "");
   if (started_by_worker && serves && argc == 5 && std::strcmp(argv[3], "--cgroup") == 0)

@@ -82,6 +82,7 @@ struct NvmlFunctions {
   int (*utilization)(NvmlDevice, NvmlUtilization*) = nullptr;
   int (*temperature)(NvmlDevice, int, unsigned*) = nullptr;
   int (*power)(NvmlDevice, unsigned*) = nullptr;
+  int (*energy)(NvmlDevice, unsigned long long*) = nullptr;
 };
 
 template <typename Call>
@@ -117,6 +118,7 @@ std::string load(void* library, NvmlFunctions& functions) {
   find(library, "nvmlDeviceGetUtilizationRates", functions.utilization);
   find(library, "nvmlDeviceGetTemperature", functions.temperature);
   find(library, "nvmlDeviceGetPowerUsage", functions.power);
+  find(library, "nvmlDeviceGetTotalEnergyConsumption", functions.energy);
   return lacks;
 }
 
@@ -198,6 +200,17 @@ class NvmlMachine {
     }
   }
 
+  /// Of those of `uuids` that are whole GPUs. The driver measures no instances.
+  std::vector<GpuSample> measure(const std::vector<Gpu>& gpus,
+                                 const std::vector<std::string>& uuids) const {
+    std::vector<GpuSample> samples;
+    for (const Gpu& gpu : gpus) {
+      bool is_meant = std::find(uuids.begin(), uuids.end(), gpu.uuid) != uuids.end();
+      if (is_meant && !gpu.is_mig) samples.push_back(sample_of(gpu.index));
+    }
+    return samples;
+  }
+
  private:
   using OnXid = std::function<void(const std::string& uuid, uint32_t xid)>;
 
@@ -228,6 +241,9 @@ class NvmlMachine {
       sample.temperature_celsius = static_cast<int32_t>(number);
     if (functions_.power && functions_.power(device, &number) == kSuccess)
       sample.power_milliwatts = number;
+    unsigned long long energy = 0;
+    if (functions_.energy && functions_.energy(device, &energy) == kSuccess)
+      sample.energy_millijoules = energy;
     return sample;
   }
 
@@ -422,6 +438,16 @@ std::string nvml_watch(const std::vector<std::string>& uuids, const NvmlListener
     if (machine.has_counted() && !is_there) listeners.on_xid(uuid, 0);
   }
   return found.gpus.empty() ? found.why_none : machine.watch(found.gpus, uuids, listeners);
+}
+
+void nvml_measure(const std::function<std::optional<std::vector<std::string>>()>& next,
+                  const std::function<void(const std::vector<GpuSample>&)>& on_samples) {
+  MachineGpus none;
+  NvmlFunctions functions;
+  if (!open_library(functions, none).empty()) return;
+  NvmlMachine machine(functions);
+  MachineGpus found = machine.list_gpus();
+  while (auto uuids = next()) on_samples(machine.measure(found.gpus, *uuids));
 }
 
 }  // namespace flow

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,5 +27,10 @@ struct NvmlListeners {
 /// driver has lost the device, or a device of `uuids` does not exist. Returns only if watching is
 /// not possible, with the reason.
 std::string nvml_watch(const std::vector<std::string>& uuids, const NvmlListeners& listeners);
+
+/// Answers each list of UUIDs that `next` returns with the samples of those that are whole GPUs of
+/// this machine, until it returns nothing. Returns at once if the driver cannot be asked.
+void nvml_measure(const std::function<std::optional<std::vector<std::string>>()>& next,
+                  const std::function<void(const std::vector<GpuSample>&)>& on_samples);
 
 }  // namespace flow

@@ -430,6 +430,9 @@ std::vector<std::pair<const char*, Value>> ProvenanceTask::figures() const {
   add_seconds("stage_s", usage.stage_s);
   add_seconds("commit_s", usage.commit_s);
   add_seconds("gpu_s", usage.gpu_s);
+  add_seconds("gpu_used_s", usage.gpu_used_s);
+  add_seconds("gpu_measured_s", usage.gpu_measured_s);
+  add_seconds("gpu_energy_j", usage.gpu_energy_j);
   return known;
 }
 

@@ -9,6 +9,7 @@
 #include <cstdio>
 
 #include "engine/base/address.hpp"
+#include "engine/base/clock.hpp"
 #include "engine/base/engine_thread.hpp"
 #include "engine/base/log.hpp"
 #include "engine/cluster/session/session_options.hpp"
@@ -307,6 +308,23 @@ void ClusterMembership::on_gpu_failed(WorkerConnection& connection, const std::s
     engine_loop_.parts().membership.fail_gpu(found->first, uuid, fault, is_dead);
 }
 
+void ClusterMembership::on_gpu_sample(WorkerConnection& connection, GpuSample sample) {
+  std::lock_guard lock(mutex_);
+  auto found = find(connection);
+  if (found == workers_.end()) return;
+  std::shared_ptr<GpuSamples>& samples = found->second.gpu_samples;
+  if (!samples) samples = std::make_shared<GpuSamples>();
+  samples->put(std::move(sample), monotonic_us());
+}
+
+std::vector<GpuSamples::TimedSample> ClusterMembership::gpu_samples_of(
+    const std::string& name) const {
+  std::lock_guard lock(mutex_);
+  auto found = workers_.find(name);
+  bool has_some = found != workers_.end() && found->second.gpu_samples;
+  return has_some ? found->second.gpu_samples->all_timed() : std::vector<GpuSamples::TimedSample>();
+}
+
 namespace {
 
 /// Removes files without references: those that the report made obsolete, or its own if it was
@@ -380,6 +398,7 @@ void ClusterMembership::on_disconnected(WorkerConnection& connection, bool is_fo
   if (found == workers_.end()) return;  // another connection has replaced it
   auto& [name, worker] = *found;
   worker.connection.reset();
+  worker.gpu_samples.reset();
   engine_loop_.parts().workers.detach(name, connection);
   if (quit_) return;
   if (is_for_good) return engine_loop_.parts().membership.lose(name, why);

@@ -15,6 +15,7 @@
 #include "engine/cluster/session/session_options.hpp"
 #include "engine/head/worker_listener.hpp"
 #include "engine/runtime/engine_loop.hpp"
+#include "engine/worker/gpu_samples.hpp"
 #include "flow/transport.hpp"
 
 namespace flow {
@@ -47,6 +48,7 @@ struct ConnectedWorker {
   bool is_acked = true;   // the acknowledgment was sent, or is about to be
   uint64_t serial = 0;    // serial number of its connection
   bool is_draining = false;
+  std::shared_ptr<GpuSamples> gpu_samples;  // of its connection; null: none came
 };
 using ConnectedWorkers = std::map<std::string, ConnectedWorker>;
 
@@ -80,6 +82,8 @@ class ClusterMembership final : private cluster::WorkerListenerUser {
   std::string note_of_moved_head() const;
   /// The remote address of the worker of this name; "" if it is not connected.
   std::string address_of(const std::string& name) const;
+  /// The newest samples of the worker's GPUs; none while it is not connected.
+  std::vector<GpuSamples::TimedSample> gpu_samples_of(const std::string& name) const;
   /// Whether the worker left after a drain.
   bool has_left(const std::string& name) const;
   /// Sets the handler of clients that connect to this head; it must not block. Null: clients are
@@ -103,6 +107,7 @@ class ClusterMembership final : private cluster::WorkerListenerUser {
   void on_draining(WorkerConnection& connection, const std::string& why) override;
   void on_gpu_failed(WorkerConnection& connection, const std::string& uuid,
                      const std::string& fault, bool is_dead) override;
+  void on_gpu_sample(WorkerConnection& connection, GpuSample sample) override;
   void on_report(WorkerConnection& connection, cluster::ReceivedReport received) override;
   void on_rank_address(Report report) override;
   void on_disconnected(WorkerConnection& connection, bool is_for_good,

@@ -41,6 +41,12 @@ bool RemoteWorker::on_message(std::string_view chunk) {
       callbacks_.on_gpu_failed(failed.uuid(), failed.fault(), failed.is_dead());
       return true;
     }
+    case worker_protocol::FromWorker::kGpuSample: {
+      GpuSample sample;
+      if (!get_gpu_sample(message.gpu_sample(), sample)) return false;
+      callbacks_.on_gpu_sample(std::move(sample));
+      return true;
+    }
     case worker_protocol::FromWorker::kRankAddressReport: {
       wire::FromExecutor executor_message;
       *executor_message.mutable_rank_address_report() =

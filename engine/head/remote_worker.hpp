@@ -27,6 +27,7 @@ struct RemoteWorkerCallbacks {
   std::function<void(const std::string& why)> on_draining;
   std::function<void(const std::string& uuid, const std::string& fault, bool is_dead)>
       on_gpu_failed;
+  std::function<void(GpuSample)> on_gpu_sample;
   /// The address of a gang's rank: a report without a number, which may be repeated.
   std::function<void(Report)> on_rank_address;
   /// An order is being sent.

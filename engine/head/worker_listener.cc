@@ -35,6 +35,9 @@ class WorkerSession final : public SessionUser {
                                      bool is_dead) {
       user_.on_gpu_failed(*remote_worker_, uuid, fault, is_dead);
     };
+    callbacks.on_gpu_sample = [this](GpuSample sample) {
+      user_.on_gpu_sample(*remote_worker_, std::move(sample));
+    };
     callbacks.on_rank_address = [&user](Report report) { user.on_rank_address(std::move(report)); };
     callbacks.on_order = [store](const AttemptOrder& order) {
       lend(*store, order.rank_id(), referenced_blobs(order));

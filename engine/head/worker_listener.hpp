@@ -23,6 +23,7 @@ class WorkerListenerUser {
   virtual void on_draining(WorkerConnection& connection, const std::string& why) = 0;
   virtual void on_gpu_failed(WorkerConnection& connection, const std::string& uuid,
                              const std::string& fault, bool is_dead) = 0;
+  virtual void on_gpu_sample(WorkerConnection& connection, GpuSample sample) = 0;
   virtual void on_report(WorkerConnection& connection, ReceivedReport received) = 0;
   virtual void on_rank_address(Report report) = 0;
   /// The last call for a worker that joined, made once. `is_for_good`: it left or its lease

@@ -33,19 +33,21 @@ std::string seconds_or_null(double seconds) {
   return seconds < 0 ? "null" : fmt::format("{}", static_cast<float>(seconds));
 }
 
-/// Computed as a double: to the microsecond. Below 0: unknown.
-std::string gpu_seconds_or_null(double seconds) {
-  return seconds < 0 ? "null" : fmt::format("{}", std::round(seconds * 1e6) / 1e6);
+/// Computed as a double: to the millionth. Below 0: unknown.
+std::string millionths_or_null(double number) {
+  return number < 0 ? "null" : fmt::format("{}", std::round(number * 1e6) / 1e6);
 }
 
 /// `"peak_memory":…,"cpu_s":…,…`
 std::string fields_of(const TaskUsage& usage) {
   return fmt::format(
-      R"("peak_memory":{},"cpu_s":{},"read_bytes":{},"written_bytes":{},"queue_s":{},"stage_s":{},"commit_s":{},"gpu_s":{})",
+      R"("peak_memory":{},"cpu_s":{},"read_bytes":{},"written_bytes":{},"queue_s":{},"stage_s":{},"commit_s":{},"gpu_s":{},"gpu_used_s":{},"gpu_measured_s":{},"gpu_energy_j":{})",
       number_or_null(usage.peak_memory), seconds_or_null(usage.cpu_s),
       number_or_null(usage.read_bytes), number_or_null(usage.written_bytes),
       seconds_or_null(usage.queue_s), seconds_or_null(usage.stage_s),
-      seconds_or_null(usage.commit_s), gpu_seconds_or_null(usage.gpu_s));
+      seconds_or_null(usage.commit_s), millionths_or_null(usage.gpu_s),
+      millionths_or_null(usage.gpu_used_s), millionths_or_null(usage.gpu_measured_s),
+      millionths_or_null(usage.gpu_energy_j));
 }
 
 /// What the newest attempts used together, of those whose figure is known.
@@ -61,6 +63,9 @@ TaskUsage total_usage(const std::vector<TaskInfo>& tasks) {
     add(total.commit_s, usage.commit_s);
     add(total.cpu_s, usage.cpu_s);
     add(total.gpu_s, usage.gpu_s);
+    add(total.gpu_used_s, usage.gpu_used_s);
+    add(total.gpu_measured_s, usage.gpu_measured_s);
+    add(total.gpu_energy_j, usage.gpu_energy_j);
     add(total.read_bytes, usage.read_bytes);
     add(total.written_bytes, usage.written_bytes);
     total.peak_memory = std::max(total.peak_memory, usage.peak_memory);
@@ -211,11 +216,26 @@ std::string moved_json(const BlobTraffic& moved) {
   return fmt::format(R"({{"pieces":{},"bytes":{}}})", moved.blobs, moved.bytes);
 }
 
-std::string json_of(const Gpu& gpu, const GpuUse* use) {
+template <typename Number>
+std::string known_or_null(const std::optional<Number>& number) {
+  return number ? fmt::format("{}", *number) : "null";
+}
+
+std::string json_of(const GpuReading* reading) {
+  if (reading == nullptr) return "null";
+  return fmt::format(
+      R"({{"utilisation":{},"memory_used":{},"temperature":{},"power":{},"age_s":{:.1f}}})",
+      known_or_null(reading->utilisation), known_or_null(reading->memory_used_bytes),
+      known_or_null(reading->temperature_celsius), known_or_null(reading->power_watts),
+      reading->age_s);
+}
+
+std::string json_of(const Gpu& gpu, const GpuUse* use, const GpuReading* reading) {
   std::string json = fmt::format(
-      R"({{"uuid":{},"name":{},"memory":{},"numa":{},"mig":{},"nvlink":{},"fabric":{},"fault":{})",
+      R"({{"uuid":{},"name":{},"memory":{},"numa":{},"mig":{},"nvlink":{},"fabric":{},"fault":{},"reading":{})",
       text_or_null(gpu.uuid), text_to_json(gpu.name), gpu.memory_bytes, number_or_null(gpu.numa),
-      gpu.is_mig, number_or_null(gpu.nvlink), text_or_null(gpu.fabric), text_or_null(gpu.fault));
+      gpu.is_mig, number_or_null(gpu.nvlink), text_or_null(gpu.fabric), text_or_null(gpu.fault),
+      json_of(reading));
   if (use != nullptr)
     json += fmt::format(R"(,"used":{},"memory_used":{},"tasks":[{}])", use->used,
                         use->memory_used_bytes, listed_json(use->tasks));
@@ -224,10 +244,16 @@ std::string json_of(const Gpu& gpu, const GpuUse* use) {
 
 }  // namespace
 
+const GpuReading* NodeInfo::reading_of(const Gpu& gpu) const {
+  auto found = std::ranges::find(gpu_readings, gpu.uuid, &GpuReading::uuid);
+  return found == gpu_readings.end() ? nullptr : &*found;
+}
+
 std::string NodeInfo::json() const {
   std::string listed;
   for (size_t i = 0; i < gpus.size(); i++)
-    listed += (i == 0 ? "" : ",") + json_of(gpus[i], i < gpu_uses.size() ? &gpu_uses[i] : nullptr);
+    listed += (i == 0 ? "" : ",") +
+              json_of(gpus[i], i < gpu_uses.size() ? &gpu_uses[i] : nullptr, reading_of(gpus[i]));
   std::string named, amounts, amounts_used;
   for (const auto& [label, value] : labels)
     named +=

@@ -37,8 +37,9 @@ std::string worker_name(const core::State* state, core::WorkerId worker) {
 TaskUsage usage_of(const core::Run& run, core::UnitId unit) {
   core::AttemptTimes times = core::times_of(run, unit);
   core::AttemptTotals totals = core::totals_of(run, unit);
-  return {times.queue_s, times.stage_s,      times.commit_s,    times.cpu_s,
-          totals.gpu_s,  totals.peak_memory, totals.read_bytes, totals.written_bytes};
+  return {times.queue_s,     times.stage_s,         times.commit_s,     times.cpu_s,
+          totals.gpu_s,      totals.peak_memory,    totals.read_bytes,  totals.written_bytes,
+          totals.gpu_used_s, totals.gpu_measured_s, totals.gpu_energy_j};
 }
 
 }  // namespace

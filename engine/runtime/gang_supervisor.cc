@@ -178,7 +178,9 @@ core::AttemptFailed GangSupervisor::take_failure(Gang& gang) {
         (hang.empty() ? fmt::format("rank {} of {}: ", *rank, gang.progress.size()) : hang + ". ") +
         failure.message;
   }
-  return {gang.id, std::move(failure), gang.failed_rank, gang.worker_died, gang.usage};
+  core::AttemptUsage usage = gang.usage;
+  core::add_gpu_use(usage, gang.gpus);
+  return {gang.id, std::move(failure), gang.failed_rank, gang.worker_died, usage};
 }
 
 core::Time GangSupervisor::next_report_at() const {
@@ -206,8 +208,8 @@ void GangSupervisor::report_due_failure(const core::AttemptId& id) {
   record_(take_failure(*gang));
 }
 
-void GangSupervisor::replace_by_first_failure(core::Event& event) {
-  if (gangs_.empty()) return;
+bool GangSupervisor::replace_by_first_failure(core::Event& event) {
+  if (gangs_.empty()) return false;
   auto replace = [&](const auto& end) -> std::optional<core::AttemptFailed> {
     auto gang = gangs_.find({end.id.run, end.id.unit});
     bool has_failed = gang != gangs_.end() && gang->second.id == end.id && gang->second.failure;
@@ -219,7 +221,9 @@ void GangSupervisor::replace_by_first_failure(core::Event& event) {
   if (const auto* failure = std::get_if<core::AttemptFailed>(&event)) first = replace(*failure);
   if (const auto* waiting = std::get_if<core::AttemptWaiting>(&event)) first = replace(*waiting);
   if (const auto* stopped = std::get_if<core::AttemptStopped>(&event)) first = replace(*stopped);
-  if (first) event = std::move(*first);
+  if (!first) return false;
+  event = std::move(*first);
+  return true;
 }
 
 std::vector<core::AttemptId> GangSupervisor::gangs_on(core::WorkerId worker) {
@@ -255,13 +259,22 @@ void GangSupervisor::expect_rank_ends(const core::AttemptId& id) {
   unreported_ranks_[id] = others - ended;
 }
 
-void GangSupervisor::note_rank_end(const core::AttemptId& id, uint32_t rank) {
+void GangSupervisor::note_rank_end(const core::AttemptId& id, uint32_t rank,
+                                   const core::AttemptUsage& usage) {
   auto expected = unreported_ranks_.find(id);
   if (expected == unreported_ranks_.end()) {
-    if (Gang* gang = find(id, rank)) gang->ended_ranks.insert(rank);
+    Gang* gang = find(id, rank);
+    bool is_new = gang != nullptr && gang->ended_ranks.insert(rank).second;
+    if (is_new) core::add_gpu_use(gang->gpus, usage);
   } else if (--expected->second == 0) {
     unreported_ranks_.erase(expected);
   }
+}
+
+void GangSupervisor::add_gpus_of_ranks(const core::AttemptId& id, core::AttemptUsage& usage) const {
+  auto found = gangs_.find({id.run, id.unit});
+  bool is_known = found != gangs_.end() && found->second.id == id;
+  if (is_known) core::add_gpu_use(usage, found->second.gpus);
 }
 
 bool GangSupervisor::has_rank_ended(const core::AttemptId& id, uint32_t rank) const {

@@ -51,8 +51,11 @@ class GangSupervisor {
   void note_rank_progress(const core::AttemptId& id, uint32_t rank, const std::string& encoded);
   /// A rank above 0 was stopped. That ends the attempt, unless all ranks were asked to end.
   void note_rank_stopped(const core::AttemptId& id, uint32_t rank);
-  /// If a rank of the event's attempt has failed, replaces the event by that failure.
-  void replace_by_first_failure(core::Event& event);
+  /// If a rank of the event's attempt has failed, replaces the event by that failure. Returns
+  /// whether it did.
+  bool replace_by_first_failure(core::Event& event);
+  /// Adds what the GPUs of the other ranks that have ended measured.
+  void add_gpus_of_ranks(const core::AttemptId& id, core::AttemptUsage& usage) const;
 
   /// The next time at which report_due_failure() must be called; INT64_MAX: never.
   core::Time next_report_at() const;
@@ -72,7 +75,8 @@ class GangSupervisor {
   /// finished (they leave together), so each reports soon.
   void expect_rank_ends(const core::AttemptId& id);
   /// A rank above 0 has reported its end.
-  void note_rank_end(const core::AttemptId& id, uint32_t rank);
+  void note_rank_end(const core::AttemptId& id, uint32_t rank,
+                     const core::AttemptUsage& usage = {});
   /// Whether the rank of a current attempt has reported its end to this engine.
   bool has_rank_ended(const core::AttemptId& id, uint32_t rank) const;
   bool has_unreported_ranks() const { return !unreported_ranks_.empty(); }
@@ -90,6 +94,7 @@ class GangSupervisor {
     uint32_t failed_rank = 0;                 // the rank of `failure`
     core::AttemptUsage usage;                 // of rank 0, once it has failed
     std::set<uint32_t> ended_ranks;           // of ranks above 0
+    core::AttemptUsage gpus;                  // of these: what their GPUs measured
     bool worker_died = false;                 // with the failed rank
     core::Time report_at = 0;                 // when the failure is recorded at the latest
     bool is_finalizing = false;               // rank 0 writes its state, and is killed

@@ -42,13 +42,19 @@ std::vector<bool> superseded(const std::vector<core::Command>& effects, size_t f
   return found;
 }
 
-/// Null for an event that is not the end of an attempt.
-core::AttemptUsage* usage_of(core::Event& event) {
-  if (auto* succeeded = std::get_if<core::AttemptSucceeded>(&event)) return &succeeded->usage;
-  if (auto* failed = std::get_if<core::AttemptFailed>(&event)) return &failed->usage;
-  if (auto* waiting = std::get_if<core::AttemptWaiting>(&event)) return &waiting->usage;
+struct AttemptEnd {
+  const core::AttemptId* id = nullptr;
+  core::AttemptUsage* usage = nullptr;
+};
+
+/// Nulls for an event that is not the end of an attempt.
+AttemptEnd end_of(core::Event& event) {
+  auto of = [](auto& end) { return AttemptEnd{&end.id, &end.usage}; };
+  if (auto* succeeded = std::get_if<core::AttemptSucceeded>(&event)) return of(*succeeded);
+  if (auto* failed = std::get_if<core::AttemptFailed>(&event)) return of(*failed);
+  if (auto* waiting = std::get_if<core::AttemptWaiting>(&event)) return of(*waiting);
   auto* stopped = std::get_if<core::AttemptStopped>(&event);
-  return stopped == nullptr ? nullptr : &stopped->usage;
+  return stopped == nullptr ? AttemptEnd{} : of(*stopped);
 }
 
 /// Adds the time that the report took from its worker to this turn.
@@ -91,7 +97,7 @@ void Turn::decide(std::vector<TurnInput> inputs) {
 }
 
 bool Turn::handle(PostedEvent& posted, core::Time now) {
-  gangs_.replace_by_first_failure(posted.event);
+  bool has_gpus_of_ranks = gangs_.replace_by_first_failure(posted.event);
   if (!core::admit(state_, posted.event)) {
     log_rejected_report(state_, posted.event, posted.reporter);
     return false;
@@ -102,7 +108,10 @@ bool Turn::handle(PostedEvent& posted, core::Time now) {
   for (auto& [key, value] : posted.metadata)
     open_.batch.put(Family::kv, std::move(key), std::move(value));
   core::Time at = time_of(posted, now);
-  if (core::AttemptUsage* usage = usage_of(posted.event)) add_commit_time(posted, now, *usage);
+  if (AttemptEnd end = end_of(posted.event); end.usage != nullptr) {
+    add_commit_time(posted, now, *end.usage);
+    if (!has_gpus_of_ranks) gangs_.add_gpus_of_ranks(*end.id, *end.usage);
+  }
   recorder_.record(std::move(posted.event), at);
   return true;
 }

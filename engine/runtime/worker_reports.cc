@@ -132,10 +132,10 @@ TurnInput WorkerReports::input_of_rank_end(const Report& report, TaskFinished& f
                      received_us = finished.received_us, is_timeout](Batch&, core::State&) mutable {
         if (usage.commit_us >= 0 && received_us > 0)
           usage.commit_us += monotonic_us() - received_us;
+        if (rank > 0) gangs_.note_rank_end(id, rank, usage);
         if (outcome == TaskFinished::Outcome::failed)
           gangs_.note_failure(id, rank, std::move(failure), is_timeout, false, usage);
         if (outcome == TaskFinished::Outcome::stopped) gangs_.note_rank_stopped(id, rank);
-        if (rank > 0) gangs_.note_rank_end(id, rank);
       }}};
 }
 

@@ -41,6 +41,7 @@ constexpr JournalSchema kJournalSchemas[] = {
     {21, "what attempts used, users of runs", "0.1.0"},
     {22, "what all attempts held, budgets of runs", "0.1.0"},
     {23, "who asked for an action on a run", "0.1.0"},
+    {24, "use and energy of the GPUs of attempts", "0.1.0"},
 };
 /// What this program writes, and the newest that it reads.
 constexpr uint32_t kJournalSchema = std::rbegin(kJournalSchemas)->number;

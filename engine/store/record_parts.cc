@@ -167,6 +167,9 @@ void put_attempt_usage(const core::AttemptUsage& usage, journal::AttemptUsage& m
   if (usage.written_bytes >= 0) m.set_written_bytes(usage.written_bytes);
   if (usage.stage_us >= 0) m.set_stage_us(usage.stage_us);
   if (usage.commit_us >= 0) m.set_commit_us(usage.commit_us);
+  if (usage.gpu_used_us >= 0) m.set_gpu_used_us(usage.gpu_used_us);
+  if (usage.gpu_measured_us >= 0) m.set_gpu_measured_us(usage.gpu_measured_us);
+  if (usage.gpu_energy_mj >= 0) m.set_gpu_energy_mj(usage.gpu_energy_mj);
 }
 
 bool get_attempt_usage(const journal::AttemptUsage& m, core::AttemptUsage& usage) {
@@ -175,7 +178,10 @@ bool get_attempt_usage(const journal::AttemptUsage& m, core::AttemptUsage& usage
          get_known<int64_t>(m.has_read_bytes(), m.read_bytes(), usage.read_bytes) &&
          get_known<int64_t>(m.has_written_bytes(), m.written_bytes(), usage.written_bytes) &&
          get_known<int64_t>(m.has_stage_us(), m.stage_us(), usage.stage_us) &&
-         get_known<int64_t>(m.has_commit_us(), m.commit_us(), usage.commit_us);
+         get_known<int64_t>(m.has_commit_us(), m.commit_us(), usage.commit_us) &&
+         get_known<int64_t>(m.has_gpu_used_us(), m.gpu_used_us(), usage.gpu_used_us) &&
+         get_known<int64_t>(m.has_gpu_measured_us(), m.gpu_measured_us(), usage.gpu_measured_us) &&
+         get_known<int64_t>(m.has_gpu_energy_mj(), m.gpu_energy_mj(), usage.gpu_energy_mj);
 }
 
 void put_totals(const core::AttemptTotals& totals, journal::Totals& m) {
@@ -183,13 +189,19 @@ void put_totals(const core::AttemptTotals& totals, journal::Totals& m) {
   if (totals.read_bytes >= 0) m.set_read_bytes(totals.read_bytes);
   if (totals.written_bytes >= 0) m.set_written_bytes(totals.written_bytes);
   if (totals.gpu_s >= 0) m.set_gpu_s(totals.gpu_s);
+  if (totals.gpu_used_s >= 0) m.set_gpu_used_s(totals.gpu_used_s);
+  if (totals.gpu_measured_s >= 0) m.set_gpu_measured_s(totals.gpu_measured_s);
+  if (totals.gpu_energy_j >= 0) m.set_gpu_energy_j(totals.gpu_energy_j);
 }
 
 bool get_totals(const journal::Totals& m, core::AttemptTotals& totals) {
   return get_known<int64_t>(m.has_peak_memory(), m.peak_memory(), totals.peak_memory) &&
          get_known<int64_t>(m.has_read_bytes(), m.read_bytes(), totals.read_bytes) &&
          get_known<int64_t>(m.has_written_bytes(), m.written_bytes(), totals.written_bytes) &&
-         get_known(m.has_gpu_s(), m.gpu_s(), totals.gpu_s);
+         get_known(m.has_gpu_s(), m.gpu_s(), totals.gpu_s) &&
+         get_known(m.has_gpu_used_s(), m.gpu_used_s(), totals.gpu_used_s) &&
+         get_known(m.has_gpu_measured_s(), m.gpu_measured_s(), totals.gpu_measured_s) &&
+         get_known(m.has_gpu_energy_j(), m.gpu_energy_j(), totals.gpu_energy_j);
 }
 
 void put_times(const core::AttemptTimes& times, journal::Unit& m) {

@@ -232,6 +232,7 @@ void LocalWorker::send(Slot& slot, PendingOrder&& pending) {
   }
   running.commit = pending.commit;
   if (is_first) running.began_us = monotonic_us();
+  begin_measuring(order);
   if (!slot.is_unanswered) limit_memory(slot, running);  // it has its limit
 }
 

@@ -207,6 +207,7 @@ void LocalWorker::retire_slot(Slot& slot) {
       report_end(slot.queue[i - 1].order.rank_id(), TaskFinished::Outcome::stopped, {});
     } else {
       AssignedAttempt& running = slot.queue[i - 1];
+      stop_measuring(running.order.rank_id());
       pending_.emplace_front(std::move(running.order), running.commit);
     }
   }

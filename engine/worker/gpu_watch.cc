@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "engine/base/clock.hpp"
 #include "engine/base/engine_thread.hpp"
 #include "engine/protocol/executor.pb.h"
 #include "engine/protocol/frames.hpp"
@@ -24,18 +25,6 @@ std::string end_words(int status) {
                              : fmt::format("with exit code {}", WEXITSTATUS(status));
 }
 
-GpuSample sample_of(const wire::GpuSample& from) {
-  GpuSample sample;
-  sample.index = from.index();
-  sample.uuid = from.uuid();
-  if (from.has_utilization_percent()) sample.utilization_percent = from.utilization_percent();
-  if (from.has_memory_used()) sample.memory_used_bytes = from.memory_used();
-  if (from.has_memory()) sample.memory_bytes = from.memory();
-  if (from.has_temperature_celsius()) sample.temperature_celsius = from.temperature_celsius();
-  if (from.has_power_milliwatts()) sample.power_milliwatts = from.power_milliwatts();
-  return sample;
-}
-
 /// Discards the child's output, so that its pipe does not fill up. Returns false at end of file.
 bool drain(int descriptor) {
   char chunk[4096];
@@ -44,6 +33,19 @@ bool drain(int descriptor) {
 }
 
 }  // namespace
+
+GpuSample get_sample(const wire::GpuSample& from) {
+  GpuSample sample;
+  sample.index = from.index();
+  sample.uuid = from.uuid();
+  if (from.has_utilization_percent()) sample.utilization_percent = from.utilization_percent();
+  if (from.has_memory_used()) sample.memory_used_bytes = from.memory_used();
+  if (from.has_memory()) sample.memory_bytes = from.memory();
+  if (from.has_temperature_celsius()) sample.temperature_celsius = from.temperature_celsius();
+  if (from.has_power_milliwatts()) sample.power_milliwatts = from.power_milliwatts();
+  if (from.has_energy_millijoules()) sample.energy_millijoules = from.energy_millijoules();
+  return sample;
+}
 
 GpuWatch::GpuWatch(std::string executor, const std::vector<Gpu>& gpus, OnError on_error,
                    OnNote on_note, std::shared_ptr<GpuSamples> samples)
@@ -115,7 +117,8 @@ bool GpuWatch::on_frame(std::string_view frame) {
   wire::FromExecutor message;
   if (!message.ParseFromArray(frame.data(), static_cast<int>(frame.size()))) return true;
   if (message.has_unwatched()) note(message.unwatched());
-  if (message.has_gpu_sample() && samples_) samples_->put(sample_of(message.gpu_sample()));
+  if (message.has_gpu_sample() && samples_)
+    samples_->put(get_sample(message.gpu_sample()), monotonic_us());
   if (!message.has_xid() || !uuids_.contains(message.xid().uuid())) return !message.has_unwatched();
   if (auto error = gpu_error_of(message.xid().number())) on_error_(message.xid().uuid(), *error);
   return true;

@@ -15,6 +15,12 @@
 
 namespace flow {
 
+namespace wire {
+class GpuSample;
+}
+
+GpuSample get_sample(const wire::GpuSample& from);
+
 class GpuWatch {
  public:
   /// Called for each failure of the watched devices, on the watch's thread. It must not block.

@@ -35,6 +35,7 @@ LocalWorker::LocalWorker(const WorkerOptions& options, std::string state_id,
   epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
   wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   watch(wake_, &wake_, EPOLLIN);
+  meter_ = std::make_unique<GpuMeter>(options_.executor, [this] { wake(); });
   thread_ = engine_thread([this] { loop(); });
 }
 
@@ -45,6 +46,7 @@ LocalWorker::~LocalWorker() {
   }
   wake();
   thread_.join();
+  meter_.reset();  // before what it wakes
   for (const Front& front : fronts_)
     if (front.process.pidfd >= 0) ::close(front.process.pidfd);
   ::close(epoll_);
@@ -202,6 +204,7 @@ void LocalWorker::loop() {
     tick();
     dispatch(true);
     for (Slot& slot : slots_) write_slot(slot);
+    report_measured();
     std::vector<MemorySample> samples = due_samples();
     if (reports_.empty() && found_ports_.empty() && samples.empty()) continue;
     std::vector<Report> reports = std::exchange(reports_, {});

@@ -7,8 +7,10 @@
 
 #include <deque>
 #include <list>
+#include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -19,6 +21,7 @@
 #include "engine/protocol/front_client.hpp"
 #include "engine/protocol/replica_record.hpp"
 #include "engine/worker/front_process.hpp"
+#include "engine/worker/gpu_meter.hpp"
 #include "engine/worker/slot.hpp"
 
 namespace flow {
@@ -149,6 +152,13 @@ class LocalWorker final : public Worker {
   };
   /// The attempts whose memory is to be looked at now.
   std::vector<MemorySample> due_samples();
+  void begin_measuring(const AttemptOrder& order);
+  /// For one that has not begun after all.
+  void stop_measuring(const RankId& id);
+  /// Keeps the end of an attempt with GPUs until they are measured. Returns whether it is one.
+  bool hold_for_gpus(Report& report);
+  /// Reports held ends whose GPUs are measured.
+  void report_measured();
   /// Looks at all processes of the machine: not to be called with the lock.
   static void take_samples(std::vector<MemorySample>& samples);
   void note_samples(const std::vector<MemorySample>& samples, int64_t began_us);
@@ -241,6 +251,9 @@ class LocalWorker final : public Worker {
   bool is_log_full_ = false;  // set at the bound, cleared at half of it
   int64_t memory_checked_us_ = 0;
   int64_t next_sample_us_ = 0;
+  std::unique_ptr<GpuMeter> meter_;
+  std::set<RankId> measured_;           // that the meter knows and that have not ended
+  std::list<Report> held_;              // ends that wait for the meter
   int64_t oom_kills_ = 0;               // kills in the worker's own group that were counted
   int64_t last_duration_us_ = kSpinUs;  // of the newest attempt that ended
   std::thread thread_;

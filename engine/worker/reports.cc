@@ -118,6 +118,7 @@ void LocalWorker::handle(Slot& slot, wire::FromExecutor& message) {
 }
 
 void LocalWorker::add_report(Report&& report) {
+  if (!measured_.empty() && hold_for_gpus(report)) return;
   if (auto* lines = report.as<LogLines>()) {
     lines->cost = lines->text.size() + kLogCost;
     unacked_ += lines->cost;
@@ -156,6 +157,7 @@ void LocalWorker::adjust(const Slot& slot, AssignedAttempt& running, TaskFinishe
 void LocalWorker::requeue(Slot& slot, const core::AttemptId& id) {
   for (auto running = slot.queue.begin(); running != slot.queue.end(); ++running) {
     if (running->order.id != id) continue;
+    stop_measuring(running->order.rank_id());
     pending_.emplace_front(std::move(running->order), running->commit);
     slot.queue.erase(running);
     return;

@@ -251,6 +251,9 @@ void put_usage(const core::AttemptUsage& usage, wire::Usage& to) {
   if (usage.written_bytes >= 0) to.set_written_bytes(usage.written_bytes);
   if (usage.stage_us >= 0) to.set_stage_us(usage.stage_us);
   if (usage.commit_us >= 0) to.set_commit_us(usage.commit_us);
+  if (usage.gpu_used_us >= 0) to.set_gpu_used_us(usage.gpu_used_us);
+  if (usage.gpu_measured_us >= 0) to.set_gpu_measured_us(usage.gpu_measured_us);
+  if (usage.gpu_energy_mj >= 0) to.set_gpu_energy_mj(usage.gpu_energy_mj);
 }
 
 core::AttemptUsage usage_of(const wire::Usage& from) {
@@ -264,6 +267,9 @@ core::AttemptUsage usage_of(const wire::Usage& from) {
   usage.written_bytes = known(from.has_written_bytes(), from.written_bytes());
   usage.stage_us = known(from.has_stage_us(), from.stage_us());
   usage.commit_us = known(from.has_commit_us(), from.commit_us());
+  usage.gpu_used_us = known(from.has_gpu_used_us(), from.gpu_used_us());
+  usage.gpu_measured_us = known(from.has_gpu_measured_us(), from.gpu_measured_us());
+  usage.gpu_energy_mj = known(from.has_gpu_energy_mj(), from.gpu_energy_mj());
   return usage;
 }
 

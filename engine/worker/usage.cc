@@ -71,4 +71,33 @@ core::AttemptUsage LocalWorker::usage_of_killed(const AssignedAttempt& front, co
   return usage;
 }
 
+void LocalWorker::begin_measuring(const AttemptOrder& order) {
+  if (order.gpus.empty()) return;
+  measured_.insert(order.rank_id());
+  meter_->begin(order.rank_id(), order.gpus, order.resources.gpus_milli);
+}
+
+void LocalWorker::stop_measuring(const RankId& id) {
+  if (measured_.erase(id) > 0) meter_->drop(id);
+}
+
+bool LocalWorker::hold_for_gpus(Report& report) {
+  bool is_measured = report.is<TaskFinished>() && measured_.erase(report.rank_id()) > 0;
+  if (!is_measured || !meter_->end(report.rank_id())) return false;
+  held_.push_back(std::move(report));
+  return true;
+}
+
+void LocalWorker::report_measured() {
+  if (held_.empty()) return;
+  for (const auto& [id, usage] : meter_->take_ready()) {
+    auto held =
+        std::ranges::find_if(held_, [&](const Report& each) { return each.rank_id() == id; });
+    if (held == held_.end()) continue;
+    core::add_gpu_use(held->as<TaskFinished>()->usage, usage);
+    reports_.push_back(std::move(*held));
+    held_.erase(held);
+  }
+}
+
 }  // namespace flow

@@ -326,7 +326,7 @@ return flow.pipeline("uses", {}, function() return burn({}).out end)
 """)
         self.good("run", "uses.lua", "--quiet")
         shown = self.tasks()["burn"]
-        names = ("peak_memory", "read_bytes", "written_bytes", "cpu_s", "queue_s", "stage_s", "commit_s", "gpu_s")
+        names = ("peak_memory", "read_bytes", "written_bytes", "cpu_s", "queue_s", "stage_s", "commit_s", "gpu_s", "gpu_used_s", "gpu_measured_s", "gpu_energy_j")
         figures = {name: shown[name] for name in names}
         self.assertGreaterEqual(figures["written_bytes"], 3000000)
         self.export("wfformat", "run.json")

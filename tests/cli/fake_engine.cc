@@ -383,6 +383,7 @@ ClusterInfo cluster_info(const EngineOptions&) {
   worker.gpus.push_back({0, "GPU-a", "NVIDIA H200", "", int64_t{140} << 30, 0, false});
   worker.gpus.push_back({1, "MIG-b", "NVIDIA H200 MIG 1g.18gb", "", int64_t{18} << 30, 0, true});
   worker.gpu_uses = {{0.5, int64_t{10} << 30, {"20261121-051700-k3f9x2 train"}}, {}};
+  worker.gpu_readings = {{worker.gpus[0].uuid, 0.45, int64_t{9} << 30, 61, 250.0, 3}};
   worker.labels = {{"rack", "a"}};
   worker.resources = {{"fpga", 2}, {"licence", 0.5}};
   worker.resources_used = {{"fpga", 1}, {"licence", 0}};
@@ -395,6 +396,10 @@ NodeInfo describe_worker(const WorkerNodeOptions& options) {
   NodeInfo node = cluster_info({}).nodes[1];
   if (!options.name.empty()) node.name = options.name;
   return node;
+}
+const GpuReading* NodeInfo::reading_of(const Gpu& gpu) const {
+  bool is_first = !gpu_readings.empty() && gpu_readings[0].uuid == gpu.uuid;
+  return is_first ? gpu_readings.data() : nullptr;
 }
 std::string NodeInfo::json() const { return "{\"node\":\"" + name + "\"}"; }
 SlurmRequest slurm_request(const EngineOptions& options) {

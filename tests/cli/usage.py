@@ -11,7 +11,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from place import Place, main  # noqa: E402
 
 MIB = 1 << 20
-FIELDS = ["peak_memory", "cpu_s", "read_bytes", "written_bytes", "queue_s", "stage_s", "commit_s", "gpu_s"]
+FIELDS = ["peak_memory", "cpu_s", "read_bytes", "written_bytes", "queue_s", "stage_s", "commit_s", "gpu_s", "gpu_used_s", "gpu_measured_s", "gpu_energy_j"]
 # A program that uses 0.3 s of CPU time, 200 MB of memory and writes 50 MB.
 PROGRAM = r'''
 import sys, time

@@ -130,6 +130,7 @@ class Engine final : public WorkerListenerUser {
   }
   void on_draining(WorkerConnection&, const std::string&) override {}
   void on_gpu_failed(WorkerConnection&, const std::string&, const std::string&, bool) override {}
+  void on_gpu_sample(WorkerConnection&, GpuSample) override {}
   void on_report(WorkerConnection& host, ReceivedReport taken) override {
     std::lock_guard lock(mutex_);
     uint32_t unit = taken.report.id.unit;

@@ -200,6 +200,65 @@ class Metrics(ClusterPlace):
                          {"flow_attempts_ended_total{outcome=succeeded}": 4, "flow_attempts_ended_total{outcome=failed}": 4})
         self.assertEqual(samples["flow_attempts_started_total"], 8)
 
+    def gpu_worker(self, name, machine):
+        """A worker whose driver is told by this text."""
+        self.write("gpus-" + name, machine)
+        self.env.update(FLOW_NVML_LIB=os.environ["FLOW_TEST_NVML"], FLOW_FAKE_NVML=self.path("gpus-" + name))
+        process = self.worker(name)
+        self.until_status(name, "up")
+        return process
+
+    def test_the_head_knows_what_the_gpus_of_workers_measure(self):
+        self.head()
+        worker = self.gpu_worker("a", "gpu GPU-a 80 A\nload 40 20 61 250500\ngpu GPU-b 80 B\n")
+        self.until("the GPUs are measured", lambda: all(gpu["reading"] for gpu in self.nodes()["a"]["gpus"]))
+        first, second = [gpu["reading"] for gpu in self.nodes()["a"]["gpus"]]
+        self.assertGreaterEqual(first.pop("age_s"), 0)
+        self.assertEqual(first, {"utilisation": 0.4, "memory_used": 20 << 20, "temperature": 61, "power": 250.5})
+        self.assertEqual((second["utilisation"], second["memory_used"], second["power"]), (None, 0, None))
+        self.assertIn("40% busy, 61 C, 251 W", self.good("nodes").out.replace("250 W", "251 W"))
+        self.assertIn("251 W", self.good("top", "--once").out.replace("250 W", "251 W"))
+        self.kill(worker)
+        self.until("it is gone", lambda: self.nodes()["a"]["gpus"][0]["reading"] is None)
+
+    def test_what_attempts_on_workers_use_of_their_gpus_is_recorded(self):
+        self.head()
+        self.gpu_worker("a", "gpu GPU-a 80 A\nload 50 20 61 200000\n")
+        self.gpu_worker("b", "gpu GPU-b 80 B\nload 25 20 61 100000\n")
+        self.write("uses.lua", r"""
+local flow = require "flow"
+local one = flow.shell("one", { gpus = 1, gpu = "A", command = "sleep 1" })
+local both = flow.shell("both", { gpus = 1, ranks = 2, args = { "after" }, command = "sleep 1" })
+return flow.pipeline("uses", {}, function() return both(one().stdout).stdout end)
+""")
+        self.good("run", "uses.lua", "--quiet")
+        one, both = [self.tasks()[name] for name in ("one", "both")]
+        self.assertAlmostEqual(one["gpu_used_s"] / one["gpu_measured_s"], 0.5, 4)
+        self.assertAlmostEqual(one["gpu_energy_j"] / one["gpu_measured_s"], 200, 2)
+        self.assertTrue(1 <= one["gpu_measured_s"] <= one["gpu_s"] + 0.001, one)
+        # Rank 0, and the other rank if its end came first.
+        self.assertTrue(1 <= both["gpu_measured_s"] <= both["gpu_s"] + 0.001, both)
+        self.assertTrue(0.25 - 1e-4 <= both["gpu_used_s"] / both["gpu_measured_s"] <= 0.5 + 1e-4, both)
+
+    def test_what_an_attempt_used_that_was_lost_with_its_worker_is_not_known(self):
+        self.head()
+        lost = self.gpu_worker("a", "gpu GPU-a 80 A\nload 50 20 61 200000\n")
+        self.write("lost.lua", place.HOLD + r"""
+local held = flow.shell("held", { gpus = 1, args = { "path" }, retries = { infra = 0 },
+  command = [[echo held >> {path}.started; while [ ! -e {path} ]; do sleep 0.05; done]] })
+return flow.pipeline("lost", {}, function() return held("%s").stdout end)
+""" % self.path("gate"))
+        client = self.start("run", "lost.lua", "--quiet")
+        self.until_holds("held")
+        self.kill(lost)
+        self.exits(1, self.end(client))
+        held = self.tasks()["held"]
+        self.assertGreater(held["gpu_s"], 0)
+        self.assertEqual([held[name] for name in ("gpu_used_s", "gpu_measured_s", "gpu_energy_j")], [None] * 3)
+        total = self.good("cost", "--json").lines()[0]["total"]
+        self.assertEqual((total["gpu_hours"]["used"], total["energy_j"]), (None, None))
+        self.assertAlmostEqual(total["gpu_hours"]["unmeasured"], total["gpu_hours"]["held"], 9)
+
     def test_a_worker_shows_its_gpus_and_what_it_moved(self):
         head = self.head_with_metrics()
         self.write("gpus", "gpu GPU-a 80 A\nload 40 20 61 250500\ngpu GPU-b 80 B\n")

@@ -264,5 +264,27 @@ TEST_CASE("an invalid blob inventory report is rejected") {
   }
 }
 
+TEST_CASE("a sample of a GPU arrives unchanged, and one that no GPU measures is rejected") {
+  GpuSample all{3, "GPU-a", 40, 20, 80, -5, 250'500, 7}, back;
+  GpuSample none{0, "GPU-b", {}, {}, {}, {}, {}};
+  for (const GpuSample& sample : {all, none}) {
+    wire::GpuSample message;
+    put_gpu_sample(sample, message);
+    CHECK(get_gpu_sample(message, back));
+    CHECK(back == sample);
+  }
+  auto is_rejected = [&](auto change) {
+    wire::GpuSample message;
+    put_gpu_sample(all, message);
+    change(message);
+    return !get_gpu_sample(message, back);
+  };
+  CHECK(is_rejected([](wire::GpuSample& message) { message.set_index(kSampledGpusMax); }));
+  CHECK(is_rejected([](wire::GpuSample& message) { message.clear_uuid(); }));
+  CHECK(is_rejected([](wire::GpuSample& message) { message.set_uuid(std::string(97, 'a')); }));
+  CHECK(is_rejected([](wire::GpuSample& message) { message.set_utilization_percent(101); }));
+  CHECK(is_rejected([](wire::GpuSample& message) { message.set_memory_used(-1); }));
+}
+
 }  // namespace
 }  // namespace flow::cluster

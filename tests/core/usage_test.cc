@@ -70,7 +70,7 @@ TEST_CASE("an attempt that ended has its times, its totals and no GPU-seconds") 
   CHECK(engine.totals() == AttemptTotals{});
   engine.succeed(3000, id);
   CHECK(engine.times() == AttemptTimes{0.25F, 0.25F, 0.5F, 1.5F});
-  CHECK(engine.totals() == AttemptTotals{kUsed.peak_memory, 4096, 0, 0});
+  CHECK(engine.totals() == AttemptTotals{kUsed.peak_memory, 4096, 0, 0, 0, 0, 0});
 }
 
 TEST_CASE("an attempt that is retried begins anew, and its queue from the end of the backoff") {
@@ -86,7 +86,7 @@ TEST_CASE("an attempt that is retried begins anew, and its queue from the end of
   CHECK(engine.totals() == AttemptTotals{});
   engine.feed(6000, AttemptStopped{second});
   CHECK(engine.times() == AttemptTimes{0.5F, -1, -1, -1});
-  CHECK(engine.totals() == AttemptTotals{-1, -1, -1, 0});
+  CHECK(engine.totals() == AttemptTotals{-1, -1, -1, 0, 0, 0, 0});
 }
 
 TEST_CASE("an attempt that is requeued waits since it was ready first") {
@@ -102,6 +102,25 @@ TEST_CASE("GPU-seconds count from the assignment to the end") {
   CHECK(engine.totals().gpu_s == -1);
   engine.succeed(5000, id);
   CHECK(engine.totals().gpu_s == 2.0);  // half a GPU
+}
+
+TEST_CASE("the use of GPUs is that of the newest attempt, and is counted with what it held") {
+  UsageEngine engine(500);
+  AttemptFailed failed{engine.assign(1000, {"GPU-a"}), {Cause::user_error, "no", "", 0}};
+  failed.usage.gpu_used_us = 500'000;
+  failed.usage.gpu_measured_us = 800'000;
+  failed.usage.gpu_energy_mj = 123'456;
+  engine.feed(3000, failed);
+  CHECK(engine.totals() == AttemptTotals{-1, -1, -1, 1.0, 0.5, 0.8, 123.456});
+  std::vector<Consumption> used = consumption_of(engine.run(), 0);
+  REQUIRE(used.size() == 1);
+  CHECK(used[0].gpu_used_milli_ms == 500'000);
+  CHECK(used[0].gpu_measured_milli_ms == 800'000);
+  CHECK(used[0].gpu_energy_mj == Approx(123'456));
+  engine.feed(5000, TimerFired{"r", 0, engine.run().units[0].timer_serial});
+  engine.succeed(6000, engine.assign(5000, {"GPU-a"}));
+  CHECK(engine.totals().gpu_s == 0.5);
+  CHECK(engine.totals().gpu_used_s == -1);  // it was not measured
 }
 
 TEST_CASE("GPU-seconds of an attempt that ended with its engine count up to the last record") {

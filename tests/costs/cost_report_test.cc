@@ -99,6 +99,28 @@ TEST_CASE("by gpu the rows are models, and GPUs that wait for data are counted")
   CHECK(report.rows[1].name == "");
 }
 
+TEST_CASE("the use of GPUs and their energy are known as far as they were measured") {
+  CostTable table("task");
+  Consumption measured = hours(2, 1000), not_measured = hours(1, 1000);
+  add_gpu_time(measured.gpus, "NVIDIA H200", 2000 * kHour);
+  measured.gpu_used_milli_ms = 500 * kHour;
+  measured.gpu_measured_milli_ms = 1900 * kHour;
+  measured.gpu_energy_mj = 3.6e9;
+  add_gpu_time(not_measured.gpus, "NVIDIA H200", 1000 * kHour);
+  table.add(task("train", {measured, not_measured}), dollars());
+  table.add(task("prepare", {hours(1, 1000)}), dollars());
+  CostReport report = std::move(table).report({});
+  const CostRow& row = report.rows.at(0);
+  CHECK(row.all.gpu_hours == Approx(3));
+  CHECK(*row.gpu_hours_used == Approx(0.5));
+  CHECK(*row.gpu_hours_idle == Approx(1.4));
+  CHECK(row.gpu_hours_unmeasured == Approx(1.1));
+  CHECK(*row.energy_j == Approx(3.6e6));
+  CHECK(!report.rows.at(1).gpu_hours_used);
+  CHECK(!report.rows.at(1).energy_j);
+  CHECK(*report.total.energy_j == Approx(3.6e6));
+}
+
 TEST_CASE("without prices and in a second currency amounts are not known") {
   CostTable table("user");
   table.add(task("t", {hours(1, 1000)}), {});

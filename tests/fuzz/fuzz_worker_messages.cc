@@ -78,6 +78,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   told.on_gpu_failed = [](const std::string&, const std::string& fault, bool) {
     FLOW_CHECK(!fault.empty());
   };
+  told.on_gpu_sample = [](const GpuSample& sample) {
+    FLOW_CHECK(!sample.uuid.empty() && sample.index < kSampledGpusMax);
+  };
   told.on_rank_address = [](Report report) { FLOW_CHECK(report.is<RankAddressReported>()); };
   told.on_order = [](const AttemptOrder&) {};
   told.on_blob_message = [](std::string_view) { return true; };

@@ -45,6 +45,7 @@ TEST_CASE("a run has used what is known of its tasks: sums, and the largest peak
   CHECK(
       info.json().find(
           R"("usage":{"peak_memory":700,"cpu_s":0.75,"read_bytes":21,"written_bytes":null,)"
-          R"("queue_s":3,"stage_s":null,"commit_s":null,"gpu_s":null,"cpu_tasks":2},"tasks":[)") !=
+          R"("queue_s":3,"stage_s":null,"commit_s":null,"gpu_s":null,)"
+          R"("gpu_used_s":null,"gpu_measured_s":null,"gpu_energy_j":null,"cpu_tasks":2},"tasks":[)") !=
       std::string::npos);
 }

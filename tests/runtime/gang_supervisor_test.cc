@@ -253,6 +253,35 @@ TEST_CASE("a gang that succeeded awaits the ends of its other ranks") {
   CHECK_FALSE(gang.gangs.has_unreported_ranks());
 }
 
+TEST_CASE("the GPUs of all ranks that have ended count") {
+  auto used = [](int64_t us) {
+    core::AttemptUsage usage;
+    usage.cpu_us = usage.gpu_used_us = us;
+    usage.gpu_measured_us = 2 * us;
+    return usage;
+  };
+  auto sum_is = [](const core::AttemptUsage& usage, int64_t cpu_us, int64_t us) {
+    return usage.cpu_us == cpu_us && usage.gpu_used_us == us && usage.gpu_measured_us == 2 * us &&
+           usage.gpu_energy_mj == -1;
+  };
+  Gang gang;
+  gang.gangs.note_rank_end(gang.id, 1, used(10));
+  gang.gangs.note_rank_end(gang.id, 1, used(10));  // it was reported twice
+  core::AttemptUsage success = used(300);
+  gang.gangs.add_gpus_of_ranks(gang.id, success);
+  CHECK(sum_is(success, 300, 310));
+  gang.gangs.note_rank_end(gang.id, 2, used(20));
+  gang.fail(1, core::Cause::exit_code);
+  core::AttemptStopped stopped{gang.id};
+  stopped.usage = used(300);
+  core::Event end = stopped;
+  CHECK(gang.gangs.replace_by_first_failure(end));
+  CHECK(sum_is(std::get<core::AttemptFailed>(end).usage, 300, 330));
+  core::AttemptUsage other = used(300);
+  gang.gangs.add_gpus_of_ranks({"r", 0, 2, gang.id.epoch}, other);
+  CHECK(sum_is(other, 300, 300));
+}
+
 TEST_CASE("a gang leaves no data when its run leaves or its attempt has ended") {
   Gang gang;
   gang.fail(1, core::Cause::exit_code);

@@ -74,7 +74,7 @@ class Random {
   }
   core::AttemptUsage usage() {
     auto known = [&] { return flag() ? amount() : int64_t{-1}; };
-    return {known(), known(), known(), known(), known(), known()};
+    return {known(), known(), known(), known(), known(), known(), known(), known(), known()};
   }
   std::vector<std::string> uuids() {
     return list(below(4), [&](size_t) { return text_or_none(); });
@@ -233,8 +233,8 @@ auto fields(const core::Assigned& e) {
   return std::tuple(e.id, e.gpus, e.worker, e.others, e.share.cpus_milli, e.share.memory_bytes);
 }
 auto fields(const core::AttemptUsage& e) {
-  return std::tuple(e.peak_memory, e.cpu_us, e.read_bytes, e.written_bytes, e.stage_us,
-                    e.commit_us);
+  return std::tuple(e.peak_memory, e.cpu_us, e.read_bytes, e.written_bytes, e.stage_us, e.commit_us,
+                    e.gpu_used_us, e.gpu_measured_us, e.gpu_energy_mj);
 }
 auto fields(const core::AttemptSucceeded& e) {
   return std::tuple(e.id, e.result, e.fragment, e.fragment_digest, e.duration_us, e.waited,
@@ -461,7 +461,7 @@ TEST_CASE("a batch without a schema is rejected, and the table ends with the new
   auto back = decode_records(bytes, any_plan, any_fragment);
   REQUIRE_FALSE(back.ok());
   CHECK(back.error().message == "a batch of the journal has no schema");
-  CHECK(kJournalSchema == 22);
+  CHECK(kJournalSchema == 23);
   CHECK_FALSE(check_schema(kJournalSchema + 1, "journal").ok());
   CHECK(check_schema(kJournalSchema, "journal").ok());
   CHECK(check_schema(1, "journal").ok());

@@ -11,9 +11,11 @@
 //   fabric CLUSTER CLIQUE         the GPU above is in a clique of a cluster, named by a letter
 //   fail CALL STATUS              that call, as nvml.h names it, gives this status
 //   load PERCENT MIB CELSIUS MILLIWATTS   what the GPU above measures; without it, nothing
+//   energy                        the GPU above counts its energy, of that power
 //   hang / crash                  nvmlInit_v2 does
 //   xid N NUMBER                  an Xid of the GPU N, by index. It may be told while a program
 //   runs xid N gone                    the driver has lost the GPU N
+#include <time.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -40,7 +42,7 @@ struct Device {
   std::vector<Link> links;
   char cluster = 0;
   unsigned clique = 0;
-  bool is_measured = false;
+  bool is_measured = false, counts_energy = false;
   unsigned percent = 0, celsius = 0, milliwatts = 0;
   unsigned long long used_mib = 0;
   std::vector<Device> instances;
@@ -84,6 +86,7 @@ struct Story {
       gpu.is_measured = true;
       words >> gpu.percent >> gpu.used_mib >> gpu.celsius >> gpu.milliwatts;
     }
+    if (verb == "energy") gpus.back().counts_energy = true;
     if (verb == "lost") gpus.back().is_lost = true;
     if (verb == "fail") words >> call >> fails[call];
     hangs = hangs || verb == "hang";
@@ -245,6 +248,13 @@ int nvmlDeviceGetTemperature(Device* device, int sensor, unsigned* celsius) {
 int nvmlDeviceGetPowerUsage(Device* device, unsigned* milliwatts) {
   *milliwatts = device->milliwatts;
   return device->is_measured ? 0 : kNotSupported;
+}
+int nvmlDeviceGetTotalEnergyConsumption(Device* device, unsigned long long* millijoules) {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  double seconds = static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
+  *millijoules = static_cast<unsigned long long>(seconds * device->milliwatts);
+  return device->counts_energy ? 0 : kNotSupported;
 }
 int nvmlDeviceGetMigMode(Device* device, unsigned* current, unsigned* pending) {
   *current = *pending = device->is_mig ? 1 : 0;

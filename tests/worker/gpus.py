@@ -46,6 +46,61 @@ local meet = flow.shell("meet", { gpus = 0.5, args = { "own", "other" },
         self.assertEqual((self.gpus("meet"), self.gpus("meet#2")), (["GPU-aa11"], ["GPU-aa11"]))
         self.assertIn("on GPU-aa11", self.good("show").out)
 
+    def test_the_use_and_the_energy_of_gpus_are_recorded(self):
+        self.machine(ONE + "load 50 1000 60 200000\ngpu GPU-bb22 143771 NVIDIA H200\nload 80 1000 60 400000\nenergy\n"
+                     "gpu GPU-cc33 100 NVIDIA A1\n")
+        self.pipeline(r'''
+local half = flow.shell("half", { gpus = 1, gpu = "H100", command = "sleep 1.5" })
+local busy = flow.shell("busy", { gpus = 1, gpu = "H200", command = "sleep 0.5" })
+local blind = flow.shell("blind", { gpus = 1, gpu = "A1", command = "true" })
+local none = flow.shell("none", { command = "true" })
+''', "return { half().stdout, busy().stdout, blind().stdout, none().stdout }")
+        self.good("run", "p.lua", "--jobs", "4")
+        tasks = self.tasks()
+        half, busy = tasks["half"], tasks["busy"]
+        self.assertAlmostEqual(half["gpu_used_s"] / half["gpu_measured_s"], 0.5, 4)
+        self.assertAlmostEqual(half["gpu_energy_j"] / half["gpu_measured_s"], 200, 2)
+        self.assertTrue(1.5 <= half["gpu_measured_s"] <= half["gpu_s"] + 0.001, half)
+        self.assertAlmostEqual(busy["gpu_used_s"] / busy["gpu_measured_s"], 0.8, 4)
+        self.assertTrue(0.5 * 400 * 0.99 <= busy["gpu_energy_j"] <= busy["gpu_s"] * 400 * 1.01 + 1, busy)
+        self.assertEqual([tasks["blind"][name] for name in ("gpu_used_s", "gpu_measured_s", "gpu_energy_j")], [None] * 3)
+        self.assertEqual([tasks["none"][name] for name in ("gpu_used_s", "gpu_measured_s", "gpu_energy_j")], [0] * 3)
+        self.assertIn("GPUs used at 50%", self.good("show", "last", "half").out)
+        report = self.good("cost", "--json").lines()[0]
+        rows = {row["name"]: row for row in report["rows"]}
+        hours = rows["half"]["gpu_hours"]
+        self.assertAlmostEqual(hours["used"], half["gpu_used_s"] / 3600, 8)
+        self.assertAlmostEqual(hours["idle"]["total"], (half["gpu_measured_s"] - half["gpu_used_s"]) / 3600, 8)
+        self.assertAlmostEqual(hours["unmeasured"], (half["gpu_s"] - half["gpu_measured_s"]) / 3600, 8)
+        self.assertEqual((rows["blind"]["gpu_hours"]["used"], rows["blind"]["energy_j"], rows["none"]["energy_j"]), (None, None, None))
+        self.assertAlmostEqual(report["total"]["energy_j"], half["gpu_energy_j"] + busy["gpu_energy_j"], 3)
+        text = self.good("cost").out
+        self.assertIn(" kWh", text)
+        self.assertIn("GPUs were idle", text)
+
+    def test_tasks_that_share_a_gpu_divide_its_use(self):
+        # Each waits for the file of the other, so that both run together for a second.
+        self.machine(ONE + "load 60 1000 60 300000\n")
+        self.pipeline(r'''
+local meet = flow.shell("meet", { gpus = 0.5, args = { "own", "other" },
+  command = [[touch {own}; while [ ! -e {other} ]; do sleep 0.02; done; sleep 1]] })
+''', 'local a, b = "%s", "%s" return { meet(a, b).stdout, meet(b, a).stdout }' % (self.path("a"), self.path("b")))
+        self.good("run", "p.lua", "--jobs", "2")
+        both = [self.tasks()[name] for name in ("meet", "meet#2")]
+        for task in both:  # 60% of its half; of the time in which it is alone, 60% of the whole
+            self.assertTrue(0.6 - 1e-4 <= task["gpu_used_s"] / task["gpu_measured_s"] <= 1.2 + 1e-4, task)
+        walls = [task["gpu_measured_s"] / 0.5 for task in both]
+        used = sum(task["gpu_used_s"] for task in both)
+        self.assertGreaterEqual(used, 0.6 * max(walls) - 1e-4)
+        self.assertLessEqual(used, 0.6 * sum(walls) + 1e-4)
+
+    def test_what_a_killed_attempt_used_is_recorded(self):
+        self.machine(ONE + "load 50 1000 60 200000\n")
+        self.pipeline('local die = flow.shell("die", { gpus = 1, retries = 0, command = "sleep 1; kill -9 $PPID; sleep 100" })\n', "return die().stdout")
+        self.exits(1, self.flow("run", "p.lua"))
+        die = self.tasks()["die"]
+        self.assertAlmostEqual(die["gpu_used_s"] / die["gpu_measured_s"], 0.5, 4)
+
     def test_tasks_with_whole_gpus_share_one_gpu_in_turn(self):
         self.pipeline(r'''
 local alone = flow.shell("alone", { gpus = 1, args = { "log", "n" },

@@ -12,6 +12,8 @@ namespace flow::cli {
 
 namespace {
 
+constexpr double kJoulesPerKwh = 3'600'000;
+
 struct CostArguments {
   std::string run, since, by = "task";
 };
@@ -43,7 +45,8 @@ std::vector<std::string> row_of(const CostRow& row, const std::string& name, boo
                                     used_text(row.cpu_hours_used),
                                     hours_text(row.all.memory_gb_hours),
                                     used_text(row.memory_gb_hours_used),
-                                    hours_text(row.all.gpu_hours)};
+                                    hours_text(row.all.gpu_hours),
+                                    used_text(row.gpu_hours_used)};
   if (has_prices) cells.push_back(amount_text(row.all.amount()));
   return cells;
 }
@@ -63,7 +66,7 @@ void print_report(const CostReport& report) {
   bool has_prices = !report.currency.empty();
   std::vector<std::vector<std::string>> rows = {{report.by == "gpu" ? "gpus" : report.by, "tasks",
                                                  "attempts", "cpu-h held", "used", "gb-h held",
-                                                 "peak", "gpu-h held"}};
+                                                 "peak", "gpu-h held", "used"}};
   if (has_prices) rows.front().push_back(report.currency);
   for (const CostRow& row : report.rows)
     rows.push_back(row_of(row, row.name.empty() ? "-" : row.name, has_prices));
@@ -75,6 +78,13 @@ void print_report(const CostReport& report) {
         part_text(total.lost, "lost with a worker or an engine", report.currency),
         part_text(total.stopped, "stopped", report.currency)})
     if (!line.empty()) print_line(line);
+  if (total.gpu_hours_idle)
+    print_line("GPUs were idle: " + hours_text(*total.gpu_hours_idle) + " GPU-hours" +
+               (total.gpu_hours_unmeasured > 0
+                    ? ", and were not measured: " + hours_text(total.gpu_hours_unmeasured)
+                    : ""));
+  if (total.energy_j)
+    print_line("energy of GPUs: " + hours_text(*total.energy_j / kJoulesPerKwh) + " kWh");
   if (total.gpu_hours_staging > 0)
     print_line("GPUs waited for data: " + hours_text(total.gpu_hours_staging) + " GPU-hours");
   if (total.cached > 0) {

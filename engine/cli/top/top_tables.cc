@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <numeric>
 #include <sstream>
 #include <utility>
@@ -159,6 +160,14 @@ TopTable workers_table(const ClusterView& view) {
   return table;
 }
 
+/// What a GPU measures, in whole units; "" if it does not.
+template <typename Number>
+Cell measured_cell(const std::optional<Number>& number, double factor, const char* unit) {
+  if (!number) return {"", -1};
+  double value = static_cast<double>(*number) * factor;
+  return {std::to_string(std::lround(value)) + unit, value};
+}
+
 struct GpuRow {
   const NodeInfo* worker;
   size_t gpu;
@@ -169,9 +178,9 @@ TopTable gpus_table(const ClusterView& view) {
   for (const NodeInfo& worker : view.workers)
     for (size_t gpu = 0; gpu < worker.gpus.size(); gpu++) gpus->push_back({&worker, gpu});
   TopTable table;
-  table.titles = {"GPU", "worker", "model", "used", "memory", "held by"};
-  table.has_numbers = {false, false, false, true, true, false};
-  table.by_importance = {0, 3, 5, 1, 4, 2};
+  table.titles = {"GPU", "worker", "model", "used", "memory", "busy", "temp", "power", "held by"};
+  table.has_numbers = {false, false, false, true, true, true, true, true, false};
+  table.by_importance = {0, 3, 8, 1, 5, 4, 7, 6, 2};
   table.rows = gpus->size();
   table.cells = [gpus](size_t row) -> std::vector<Cell> {
     const auto& [worker, index] = (*gpus)[row];
@@ -180,12 +189,18 @@ TopTable gpus_table(const ClusterView& view) {
     std::string holders;
     for (const std::string& task : use.tasks) holders += (holders.empty() ? "" : ", ") + task;
     auto memory = static_cast<uint64_t>(std::max<int64_t>(use.memory_used_bytes, 0));
+    const GpuReading* reading = worker->reading_of(gpu);
+    const GpuReading measured = reading != nullptr ? *reading : GpuReading{};
+    constexpr double kPercent = 100;
     return {text_cell(gpu.uuid),
             text_cell(worker_name(*worker)),
             text_cell(gpu.name),
             {number_text(use.used), use.used},
             {format_bytes(memory) + "/" + format_bytes(static_cast<uint64_t>(gpu.memory_bytes)),
              static_cast<double>(memory)},
+            measured_cell(measured.utilisation, kPercent, "%"),
+            measured_cell(measured.temperature_celsius, 1, " C"),
+            measured_cell(measured.power_watts, 1, " W"),
             text_cell(gpu.fault.empty() ? holders : fault_text(*worker, gpu))};
   };
   table.key = [gpus](size_t row) { return (*gpus)[row].worker->gpus[(*gpus)[row].gpu].uuid; };

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <sstream>
@@ -161,6 +162,21 @@ std::string gpus_text(const NodeInfo& node) {
   return number_text(used) + "/" + all;
 }
 
+/// "; 45% busy, 61 C, 250 W, 3 s ago", as far as it is measured.
+std::string reading_text(const GpuReading* reading) {
+  constexpr double kPercent = 100;
+  if (reading == nullptr) return "";
+  std::string text;
+  auto add = [&](double number, const char* unit) {
+    text += (text.empty() ? "; " : ", ") + std::to_string(std::lround(number)) + unit;
+  };
+  if (reading->utilisation) add(*reading->utilisation * kPercent, "% busy");
+  if (reading->temperature_celsius) add(*reading->temperature_celsius, " C");
+  if (reading->power_watts) add(*reading->power_watts, " W");
+  if (!text.empty()) add(reading->age_s, " s ago");
+  return text;
+}
+
 /// "GPU 0  NVIDIA H200  GPU-a  0.5/1, 10.0 GiB/140.0 GiB: RUN TASK, RUN TASK", one line per GPU.
 std::vector<std::vector<std::string>> gpu_rows(const NodeInfo& node) {
   std::vector<std::vector<std::string>> rows;
@@ -175,6 +191,7 @@ std::vector<std::vector<std::string>> gpu_rows(const NodeInfo& node) {
               format_bytes(static_cast<uint64_t>(gpu.memory_bytes));
     for (size_t task = 0; task < use.tasks.size(); task++)
       text += (task == 0 ? ": " : ", ") + use.tasks[task];
+    text += reading_text(node.reading_of(gpu));
     rows.push_back({(gpu.is_mig ? "MIG of GPU " : "GPU ") + std::to_string(gpu.index), gpu.name,
                     gpu.uuid, text});
   }

@@ -28,15 +28,27 @@ std::string gpus_text(const std::vector<std::string>& uuids) {
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-/// "peak memory 210 MiB, CPU time 1.25s", as far as it is known.
+/// "GPUs used at 45%"; "" if that is not known.
+std::string gpu_use_text(const TaskUsage& usage) {
+  constexpr double kPercent = 100;
+  if (usage.gpu_used_s < 0 || usage.gpu_measured_s <= 0) return "";
+  auto percent = std::lround(usage.gpu_used_s / usage.gpu_measured_s * kPercent);
+  return "GPUs used at " + std::to_string(percent) + "%";
+}
+
+/// "peak memory 210 MiB, CPU time 1.25s, GPUs used at 45%", as far as it is known.
 std::string usage_text(const TaskUsage& usage) {
   constexpr double kMsPerSecond = 1000;
   std::string text;
   if (usage.peak_memory >= 0)
     text = "peak memory " + format_bytes(static_cast<uint64_t>(usage.peak_memory));
-  if (usage.cpu_s < 0) return text;
+  auto add = [&](const std::string& more) {
+    if (!more.empty()) text += (text.empty() ? "" : ", ") + more;
+  };
   auto cpu_ms = static_cast<int64_t>(std::llround(usage.cpu_s * kMsPerSecond));
-  return text + (text.empty() ? "" : ", ") + "CPU time " + format_duration(cpu_ms);
+  if (usage.cpu_s >= 0) add("CPU time " + format_duration(cpu_ms));
+  add(gpu_use_text(usage));
+  return text;
 }
 
 std::vector<std::string> task_row(const TaskInfo& task, const std::string& run_status,

@@ -4,6 +4,7 @@
 #include "engine/core/gpu_accounting.hpp"
 #include "engine/core/workers.hpp"
 #include "engine/protocol/frames.hpp"
+#include "engine/worker/gpu_watch.hpp"
 #include "engine/worker/slot.hpp"
 
 namespace flow::cluster {
@@ -112,6 +113,27 @@ bool get_join_request(const worker_protocol::Join& in, JoinRequest& request) {
          worker.memory_bytes >= 0 && request.now >= 0 && request.now <= kTimeMax &&
          core::are_sound(worker.gpus) && core::are_sound(worker.labels) &&
          are_sound(worker.custom_resources);
+}
+
+void put_gpu_sample(const GpuSample& sample, wire::GpuSample& to) {
+  to.set_index(sample.index);
+  to.set_uuid(sample.uuid);
+  if (sample.utilization_percent) to.set_utilization_percent(*sample.utilization_percent);
+  if (sample.memory_used_bytes) to.set_memory_used(*sample.memory_used_bytes);
+  if (sample.memory_bytes) to.set_memory(*sample.memory_bytes);
+  if (sample.temperature_celsius) to.set_temperature_celsius(*sample.temperature_celsius);
+  if (sample.power_milliwatts) to.set_power_milliwatts(*sample.power_milliwatts);
+  if (sample.energy_millijoules) to.set_energy_millijoules(*sample.energy_millijoules);
+}
+
+bool get_gpu_sample(const wire::GpuSample& from, GpuSample& sample) {
+  constexpr size_t kUuidBytesMax = 96;
+  constexpr uint32_t kPercentMax = 100;
+  sample = get_sample(from);
+  return sample.index < kSampledGpusMax && !sample.uuid.empty() &&
+         sample.uuid.size() <= kUuidBytesMax &&
+         sample.utilization_percent.value_or(0) <= kPercentMax &&
+         sample.memory_used_bytes.value_or(0) >= 0 && sample.memory_bytes.value_or(0) >= 0;
 }
 
 void put_inventory_delta(const BlobInventoryDelta& delta,

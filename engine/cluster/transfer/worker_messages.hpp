@@ -9,6 +9,7 @@
 #include "engine/base/hardware.hpp"
 #include "engine/cluster/transfer/transfer_channel.hpp"
 #include "engine/protocol/worker_protocol.pb.h"
+#include "engine/worker/gpu_samples.hpp"
 #include "engine/worker/worker.hpp"
 
 namespace flow::cluster {
@@ -51,6 +52,10 @@ struct Traffic {
   BlobVolume from_head, from_workers, to_workers;
   bool operator==(const Traffic&) const = default;
 };
+void put_gpu_sample(const GpuSample& sample, wire::GpuSample& to);
+/// Returns false for what no GPU measures.
+bool get_gpu_sample(const wire::GpuSample& from, GpuSample& sample);
+
 constexpr size_t kFaultBytesMax = 1'024;      // of the description of a GPU failure
 constexpr size_t kInventoryDeltaMax = 4'096;  // blobs per message
 /// Changes of a worker's large blobs, with their sizes.

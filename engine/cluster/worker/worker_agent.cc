@@ -222,6 +222,15 @@ void WorkerAgent::gpu_failed(const std::string& uuid, const std::string& fault, 
   progress();
 }
 
+void WorkerAgent::note_gpu_sample(const GpuSample& sample) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!send_ || sample.index >= kSampledGpusMax) return;
+    gpu_samples_[sample.index] = sample;
+  }
+  progress();
+}
+
 // Notify the head first, so that requeued attempts are not assigned to this worker again.
 void WorkerAgent::drain(int64_t grace_ms, const std::string& why) {
   std::vector<RankId> unstarted;
@@ -656,6 +665,13 @@ bool WorkerAgent::next_message(std::string& message) {
     inventory_delta_.added.clear();
     inventory_delta_.removed.clear();
     has_inventory_delta_ = false;
+    return true;
+  }
+  if (is_accepted_ && !gpu_samples_.empty()) {
+    worker_protocol::FromWorker update;
+    put_gpu_sample(gpu_samples_.begin()->second, *update.mutable_gpu_sample());
+    gpu_samples_.erase(gpu_samples_.begin());
+    message = update.SerializeAsString();
     return true;
   }
   if (!is_accepted_ || in_flight_bytes_ >= kInFlightBytesMax) return false;

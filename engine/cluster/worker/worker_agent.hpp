@@ -81,6 +81,8 @@ class WorkerAgent {
   void drain(int64_t grace_ms, const std::string& why);
   /// A GPU of this machine failed (see core::GpuFailed). Reported to this head and to later ones.
   void gpu_failed(const std::string& uuid, const std::string& fault, bool is_dead);
+  /// What a GPU of this machine measures. The head gets the newest sample of each.
+  void note_gpu_sample(const GpuSample& sample);
   /// Counts a transferred blob; the counts are reported to the head.
   void note_transfer(BlobVolume Traffic::*way, const BlobInfo& blob);
   /// Runs the waiting jobs on the calling thread.
@@ -226,6 +228,7 @@ class WorkerAgent {
   Send send_;                                     // null while there is no session
   uint64_t sessions_ = 0;                         // number of sessions so far
   std::deque<std::string> priority_messages_;     // messages that are sent before reports
+  std::map<uint32_t, GpuSample> gpu_samples_;     // to be sent, by index of the GPU
   BlobInventoryDelta inventory_delta_;            // changes to report
   bool has_inventory_delta_ = false;
   bool is_accepted_ = false;

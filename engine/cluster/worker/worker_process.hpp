@@ -41,6 +41,8 @@ class WorkerProcess {
   void gpu_failed(const std::string& uuid, const std::string& fault, bool is_dead) {
     agent_->gpu_failed(uuid, fault, is_dead);
   }
+  /// As WorkerAgent::note_gpu_sample.
+  void note_gpu_sample(const GpuSample& sample) { agent_->note_gpu_sample(sample); }
   const WorkerAgent& agent() const { return *agent_; }
 
  private:

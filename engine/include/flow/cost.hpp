@@ -32,10 +32,15 @@ struct CostRow {
   std::optional<double> memory_gb_hours_used;
   /// Of the GPU-hours: before the function or the command began, while its inputs were staged.
   double gpu_hours_staging = 0;
-  CostFigures failed;   ///< attempts that failed, so that others had to do their work
-  CostFigures lost;     ///< attempts whose worker, GPU or engine ended
-  CostFigures stopped;  ///< attempts that were stopped, such as by Ctrl-C
-  CostFigures saved;    ///< what the cached results had cost the runs that computed them
+  /// Of the GPU-hours: utilisation times time, and the rest of the time in which it was measured.
+  /// Nothing if it never was. `gpu_hours_unmeasured`: held without a measurement.
+  std::optional<double> gpu_hours_used, gpu_hours_idle;
+  double gpu_hours_unmeasured = 0;
+  std::optional<double> energy_j;  ///< of GPUs, as far as it was measured
+  CostFigures failed;              ///< attempts that failed, so that others had to do their work
+  CostFigures lost;                ///< attempts whose worker, GPU or engine ended
+  CostFigures stopped;             ///< attempts that were stopped, such as by Ctrl-C
+  CostFigures saved;               ///< what the cached results had cost the runs that computed them
 };
 
 struct CostOptions {

@@ -231,6 +231,9 @@ struct TaskUsage {
   double gpu_s = -1;         ///< GPUs that it held, times seconds
   int64_t peak_memory = -1;  ///< bytes
   int64_t read_bytes = -1, written_bytes = -1;  ///< by its read and write calls
+  double gpu_used_s = -1;                       ///< utilisation of its GPUs times seconds
+  double gpu_measured_s = -1;  ///< the part of gpu_s of which the utilisation is known
+  double gpu_energy_j = -1;    ///< of its GPUs
 };
 
 struct TaskInfo {
@@ -536,6 +539,16 @@ struct GpuUse {
   std::vector<std::string> tasks;  ///< "RUN TASK"
 };
 
+/// What the driver measured of a GPU. Nothing: the GPU does not measure that.
+struct GpuReading {
+  std::string uuid;
+  std::optional<double> utilisation;  ///< 0 to 1
+  std::optional<int64_t> memory_used_bytes;
+  std::optional<int32_t> temperature_celsius;
+  std::optional<double> power_watts;
+  double age_s = 0;  ///< since it arrived
+};
+
 /// A worker of a cluster, as its head sees it.
 struct NodeInfo {
   std::string name;  ///< "": the head itself
@@ -547,7 +560,10 @@ struct NodeInfo {
   double cpus = 0, cpus_used = 0;
   int64_t memory_bytes = 0;
   std::vector<Gpu> gpus;
-  std::vector<GpuUse> gpu_uses;  ///< one per GPU; empty if nothing can run on this worker
+  std::vector<GpuUse> gpu_uses;          ///< one per GPU; empty if nothing can run on this worker
+  std::vector<GpuReading> gpu_readings;  ///< of whole GPUs, as far as they are measured
+  /// That of this GPU; null: none.
+  const GpuReading* reading_of(const Gpu& gpu) const;
   std::vector<std::pair<std::string, std::string>> labels;                ///< names and values
   std::vector<std::pair<std::string, double>> resources, resources_used;  ///< custom resources
   std::vector<std::string> tasks;  ///< tasks that run on it: "RUN TASK"

@@ -4,6 +4,7 @@ import { changes, h, show } from "./dom.js";
 import { count, plural } from "./format.js";
 
 const EXACT = 100;  // fewer hours have digits after the point
+const JOULES_PER_KWH = 3.6e6;
 export const GROUPS = ["task", "user", "queue", "gpu"];
 
 export const hoursText = (hours) => (hours === null ? "–" : hours < EXACT ? Number(hours.toPrecision(4)).toString() : Math.round(hours).toString());
@@ -35,21 +36,21 @@ const weightOf = (row) => row.amount ?? row.cpu_hours.held + row.gpu_hours.held;
 const sharesOf = (row) => (row.amount !== null ? [["cpus", row.cpu_hours.amount], ["memory", row.memory_gb_hours.amount], ["gpus", row.gpu_hours.amount]]
   : [["cpus", row.cpu_hours.held], ["gpus", row.gpu_hours.held]]);
 
-/** Used of held, and what was held in vain. */
-function useCell(style, { held, used }) {
+/** Used of held, and a note. */
+function useCell(style, { held, used }, note) {
   const isKnown = used !== null && used !== undefined;
   return h("td", { class: `number ${style}` }, partsBar([["spent", isKnown ? used : 0]], held),
-    h("span", { class: "held" }, hoursText(held)), " / ", h("span", { class: "used" }, isKnown ? hoursText(used) : "–"));
+    h("span", { class: "held" }, hoursText(held)), " / ", h("span", { class: "used" }, isKnown ? hoursText(used) : "–"), note);
 }
 
-const COLUMNS = [["Tasks", "number wide"], ["Attempts", "number wide"], ["CPU-hours held / used", "number"], ["GB-hours held / peak", "number wide"], ["GPU-hours held", "number"]];
+const COLUMNS = [["Tasks", "number wide"], ["Attempts", "number wide"], ["CPU-hours held / used", "number"], ["GB-hours held / peak", "number wide"], ["GPU-hours held / used", "number"]];
 
 function costRow(row, name, most, hasPrices, isTotal) {
   return h("tr", { "data-name": isTotal ? null : name, class: isTotal ? "total" : "" },
     h("th", { scope: "row" }, name, partsBar(sharesOf(row), most)),
     h("td", { class: "number wide tasks" }, count(row.tasks)), h("td", { class: "number wide attempts" }, count(row.attempts)),
     useCell("cpus", row.cpu_hours), useCell("memory wide", row.memory_gb_hours),
-    h("td", { class: "number gpus" }, hoursText(row.gpu_hours.held), row.gpu_hours.idle.staging > 0 ? h("div", { class: "quiet" }, `${hoursText(row.gpu_hours.idle.staging)} waited for data`) : null),
+    useCell("gpus", row.gpu_hours, row.gpu_hours.idle.staging > 0 ? h("div", { class: "quiet" }, `${hoursText(row.gpu_hours.idle.staging)} waited for data`) : null),
     hasPrices ? h("td", { class: "number amount" }, amountText(row.amount)) : null);
 }
 
@@ -95,6 +96,9 @@ export function costElements({ cost, rows: rowCount, run }, label) {
       fact("CPU-hours held", "cpus-held", hoursText(total.cpu_hours.held)), fact("used", "cpus-used", hoursText(total.cpu_hours.used)), fact("idle", "cpus-idle", hoursText(idle)),
       fact("GB-hours of memory held", "memory-held", hoursText(total.memory_gb_hours.held)),
       fact("GPU-hours held", "gpus-held", hoursText(total.gpu_hours.held)),
+      total.gpu_hours.used !== null ? [fact("used", "gpus-used", hoursText(total.gpu_hours.used)), fact("idle", "gpus-idle", hoursText(total.gpu_hours.idle.total))] : null,
+      total.gpu_hours.used !== null && total.gpu_hours.unmeasured > 0 ? fact("not measured", "gpus-unmeasured", hoursText(total.gpu_hours.unmeasured)) : null,
+      total.energy_j !== null ? fact("kWh of GPUs", "energy", hoursText(total.energy_j / JOULES_PER_KWH)) : null,
       fact("Attempts", "attempts", count(total.attempts)),
       total.cached > 0 ? fact("From the cache", "cached", plural(total.cached, "task")) : null),
     h("div", { class: "scroll", role: "region", "aria-label": title, tabindex: "0" }, h("table", { class: "costs" }, h("caption", { class: "unseen" }, title),

@@ -19,18 +19,33 @@ function taskLinks(tasks) {
   }), tasks.length > TASKS_MAX ? h("li", { class: "quiet" }, `and ${count(tasks.length - TASKS_MAX)} more`) : null);
 }
 
-// What the driver measures on the machine of the page; of other machines nothing is known.
+// What the driver measures, as each worker reports it; on the machine of the page the page asks too.
 const READINGS = [["Utilisation", "utilisation", (value) => `${value}%`], ["Memory in use", "memory_used", bytes], ["Temperature", "temperature", (value) => `${value} °C`], ["Power", "power", (value) => `${Math.round(value)} W`]];
 const GPU_COLUMNS = ["GPU", "Held", "Memory held", ...READINGS.map(([title]) => title), "Fault", "Tasks"];
 
 function gpuRow(gpu, reading) {
   const used = gpu.used === undefined ? "–" : `${Math.round(gpu.used * 100)}%`;
   const memory = gpu.memory_used === undefined ? bytes(gpu.memory) : `${bytes(gpu.memory_used)} of ${bytes(gpu.memory)}`;
-  return h("tr", { "data-gpu": gpu.uuid || "" }, h("td", {}, gpu.name, h("div", { class: "id" }, gpu.uuid || "")), h("td", { class: "number left" }, used),
+  return h("tr", { "data-gpu": gpu.uuid || "" }, h("td", {}, gpu.name, h("div", { class: "id" }, gpu.uuid || ""),
+      reading && reading.age_s > OLD_SECONDS ? h("div", { class: "quiet age" }, `measured ${reading.age_s} s ago`) : null), h("td", { class: "number left" }, used),
     h("td", { class: "number left" }, memory), READINGS.map(([, field, text]) => h("td", { class: `number left ${field}` }, reading && reading[field] !== null ? text(reading[field]) : "–")),
     h("td", {}, gpu.fault ? h("span", { class: "bad" }, gpu.fault) : "–"), h("td", {}, gpu.tasks && gpu.tasks.length > 0 ? taskLinks(gpu.tasks) : "–"));
 }
 
+
+const OLD_SECONDS = 15;  // a worker reports every few seconds
+
+/** Only an age that is shown counts as a change of the view. */
+function roundAge({ reading }) {
+  if (reading) reading.age_s = reading.age_s > OLD_SECONDS ? Math.round(reading.age_s) : 0;
+}
+
+/** What the worker reported of a GPU; a reading of the page itself is newer. */
+function readingOf(gpu, readings) {
+  if (readings[gpu.uuid] || !gpu.reading) return readings[gpu.uuid];
+  const { utilisation, ...others } = gpu.reading;
+  return { ...others, utilisation: utilisation === null ? null : Math.round(utilisation * 100) };
+}
 
 function workerElement(node, readings) {
   const name = node.node || "this process";
@@ -48,7 +63,7 @@ function workerElement(node, readings) {
       node.version ? fact("Version", "id", node.version) : null,
       fact("Tasks", "tasks", node.tasks.length > 0 ? taskLinks(node.tasks) : "none")),
     node.gpus.length > 0 ? h("div", { class: "scroll", role: "region", "aria-label": `GPUs of ${name}`, tabindex: "0" }, h("table", {}, h("caption", { class: "unseen" }, `GPUs of ${name}`),
-      h("thead", {}, h("tr", {}, GPU_COLUMNS.map((each) => h("th", { scope: "col" }, each)))), h("tbody", {}, node.gpus.map((gpu) => gpuRow(gpu, readings[gpu.uuid]))))) : null);
+      h("thead", {}, h("tr", {}, GPU_COLUMNS.map((each) => h("th", { scope: "col" }, each)))), h("tbody", {}, node.gpus.map((gpu) => gpuRow(gpu, readingOf(gpu, readings)))))) : null);
 }
 
 export function workersView(main) {
@@ -59,6 +74,7 @@ export function workersView(main) {
   const isNew = changes();
   return polled(async () => {
     const cluster = await get("/api/cluster");
+    cluster.nodes.forEach(({ gpus }) => gpus.forEach(roundAge));
     if (!isNew(cluster)) return;
     const up = cluster.nodes.filter((node) => node.status === "up").length;
     summary.textContent = cluster.nodes.length === 0 ? "No process writes this state, so there is no worker. `flow head` and `flow run` are such processes."

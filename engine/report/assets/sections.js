@@ -88,7 +88,8 @@ export function taskSections(run, name) {
   return [
     section("usage", "What its newest attempt used", h("div", { class: "facts" },
       fact("CPU time", seconds(task.cpu_s)), fact("Peak memory", bytes(task.peak_memory)), fact("Read", bytes(task.read_bytes)),
-      fact("Written", bytes(task.written_bytes)), fact("GPU time", seconds(task.gpu_s)), fact("Waited for a slot", seconds(task.queue_s)),
+      fact("Written", bytes(task.written_bytes)), fact("GPU time", seconds(task.gpu_s)),
+      task.gpu_used_s > 0 ? fact("of which used", seconds(task.gpu_used_s)) : null, task.gpu_energy_j > 0 ? fact("Energy of GPUs", `${Math.round(task.gpu_energy_j)} J`) : null, fact("Waited for a slot", seconds(task.queue_s)),
       fact("Prepared", seconds(task.stage_s)), fact("Recorded", seconds(task.commit_s)), fact("Key", id(task.key)))),
     details && details.inputs.length > 0 ? section("inputs", "Files that it read", fileTable("Files that it read", run, details.inputs)) : null,
     details && details.outputs.length > 0 ? section("outputs", "Files that it made", fileTable("Files that it made", run, details.outputs)) : null,
