@@ -1,4 +1,6 @@
 // flow show [RUN] [TASK], flow show TASK: a run, its tasks and its result.
+#include <fmt/format.h>
+
 #include <cmath>
 
 #include "engine/cli/display/display.hpp"
