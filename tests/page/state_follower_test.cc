@@ -6,7 +6,7 @@
 #include "engine/store/lock.hpp"
 #include "engine/store/row_keys.hpp"
 #include "engine/value/cbor.hpp"
-#include "tests/store/temp_folder.hpp"
+#include "tests/api/temp_folder.hpp"
 
 using namespace flow;
 
@@ -88,9 +88,11 @@ class Writer {
   core::State state_;
 };
 
+std::string state_of(const TempFolder& temp) { return (temp.path / "state").string(); }
+
 EngineOptions options_of(const TempFolder& temp) {
   EngineOptions options;
-  options.state = temp.state();
+  options.state = state_of(temp);
   return options;
 }
 
@@ -98,7 +100,7 @@ EngineOptions options_of(const TempFolder& temp) {
 
 TEST_CASE("a follower sees what was written since, and what a Reader sees") {
   TempFolder temp;
-  Writer writer(temp.state());
+  Writer writer(state_of(temp));
   StateFollower follower(options_of(temp));
   auto same_as_reader = [&] {
     follower.refresh();
@@ -122,7 +124,7 @@ TEST_CASE("a follower sees what was written since, and what a Reader sees") {
 
 TEST_CASE("a follower sees what a snapshot replaced, and what a later writer adds") {
   TempFolder temp;
-  Writer writer(temp.state());
+  Writer writer(state_of(temp));
   StateFollower follower(options_of(temp));
   follower.refresh();
   writer.begin_attempt();
@@ -141,14 +143,14 @@ TEST_CASE("a follower finds a state that is made later, and another one in its p
   follower.refresh();
   CHECK(follower.list().empty());
   {
-    Writer writer(temp.state());
+    Writer writer(state_of(temp));
     follower.refresh();
     CHECK(follower.list().size() == 1);
     writer.begin_attempt();
     follower.refresh();
   }
-  std::filesystem::rename(temp.state(), temp.state() + "-before");
-  Writer writer(temp.state());
+  std::filesystem::rename(state_of(temp), state_of(temp) + "-before");
+  Writer writer(state_of(temp));
   follower.refresh();
   CHECK(follower.show("r").counts.ready == 1);
 }

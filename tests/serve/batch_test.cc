@@ -98,7 +98,7 @@ TEST_CASE("joined requests of any shape are split into what they were") {
   auto below = [&](int n) { return static_cast<int64_t>(random() % static_cast<unsigned>(n)); };
   for (int round = 0; round < 200; round++) {
     std::vector<int64_t> rest;
-    for (int64_t i = below(3); i > 0; i--) rest.push_back(below(4));
+    for (int64_t i = below(3); i > 0; i--) rest.push_back(1 + below(3));
     std::vector<Tensors> requests(static_cast<size_t>(1 + below(6)));
     std::vector<const Tensors*> parts;
     std::vector<int64_t> rows;
