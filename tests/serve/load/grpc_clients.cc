@@ -2,6 +2,7 @@
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
 
+#include <chrono>
 #include <cstring>
 
 #include "engine/serve/grpc/inference.grpc.pb.h"
@@ -13,6 +14,7 @@ namespace {
 using Stub = inference::GRPCInferenceService::Stub;
 
 constexpr int kStreamRequests = 50;
+constexpr std::chrono::seconds kConnectTime{30};
 
 inference::ModelInferRequest message_of(const std::string& model, int number) {
   inference::ModelInferRequest request;
@@ -42,9 +44,13 @@ class GrpcLoad : public LoadingClient {
     arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
     arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
     arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 100);
-    stub_ = std::make_unique<Stub>(
-        grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(target.grpc_port),
-                                  grpc::InsecureChannelCredentials(), arguments));
+    auto channel = grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(target.grpc_port),
+                                             grpc::InsecureChannelCredentials(), arguments);
+    // The first connections of a process are made here, where the library repeats them: gRPC 1.51
+    // reads `errno` of connect() late. If it measures its clock in between, which it does once, it
+    // takes a connection that succeeds for one that failed with "No such file or directory".
+    channel->WaitForConnected(std::chrono::system_clock::now() + kConnectTime);
+    stub_ = std::make_unique<Stub>(channel);
   }
 
  protected:
