@@ -98,7 +98,9 @@ Front::Front(EventLoop& loop, FrontOptions options, std::unique_ptr<ThreadPool> 
       timer_(loop, [this] { update(); }) {
   if (!options_.traffic_file.empty()) {
     auto stored = read_file(options_.traffic_file, kTrafficFileMax);
-    if (stored.ok()) versions_.restore_traffic(weights_of(*stored));
+    if (stored.ok())
+      versions_.restore_traffic(weights_of(*stored),
+                                Clock::now() + milliseconds(options_.rejoin_ms));
   }
   loop_.post([this] { update(); });
 }
