@@ -27,14 +27,6 @@ bool needs_no_key(Endpoint endpoint) {
          endpoint == Endpoint::model_ready;
 }
 
-/// What the front answers itself of a service whose requests are forwarded.
-Endpoint front_endpoint(std::string_view path) {
-  if (path == "/flow/live") return Endpoint::live;
-  if (path == "/flow/ready") return Endpoint::ready;
-  if (path == "/flow/metrics") return Endpoint::metrics;
-  return Endpoint::unknown;
-}
-
 Endpoint endpoint_of(std::string_view path, const ServiceOptions& options) {
   return options.forwards ? front_endpoint(path) : route_of(path).endpoint;
 }
@@ -121,12 +113,7 @@ HttpResponse FrontRoutes::describe(Endpoint endpoint) const {
 
 void FrontRoutes::forward(HttpRequest request, HttpReply reply, const ServiceVersion& primary) {
   Endpoint endpoint = front_endpoint(request.path);
-  if (endpoint != Endpoint::unknown) {
-    if (request.method == "GET" || request.method == "HEAD") return reply.send(describe(endpoint));
-    HttpResponse response = error_response(405, "this path permits GET and HEAD");
-    response.fields = "Allow: GET, HEAD\r\n";
-    return reply.send(std::move(response));
-  }
+  if (endpoint != Endpoint::unknown) return reply.send(describe(endpoint));
   // The server would answer a request that does not ask for it, and not say why.
   if (asks_for_websocket(request.fields))
     return reply.send(error_response(501, "WebSocket is not forwarded to the server of a service"));
