@@ -28,8 +28,8 @@ namespace flow {
 namespace {
 
 constexpr int64_t kBackoffMs = 200, kBackoffMsMax = 30'000;
-constexpr int64_t kStallS = 10;       // of a webhook that does not answer
-constexpr size_t kOutputShown = 300;  // bytes of what a command wrote
+constexpr size_t kAnswerMax = 64 * 1024;  // bytes of the body of a webhook's answer
+constexpr size_t kOutputShown = 300;      // bytes of what a command wrote
 
 int64_t steady_now_ms() { return monotonic_us() / 1000; }
 
@@ -94,7 +94,8 @@ std::string shown_target(const NotifyTarget& target) {
   return "the webhook at " + url->scheme + "://" + host_header(*url);
 }
 
-Notifier::Notifier(const Store& store, Hooks hooks) : store_(store), hooks_(std::move(hooks)) {}
+Notifier::Notifier(const Store& store, Hooks hooks, int64_t answer_ms)
+    : store_(store), hooks_(std::move(hooks)), answer_ms_(answer_ms) {}
 
 Notifier::~Notifier() { finish(); }
 
@@ -270,6 +271,7 @@ Status Notifier::post(const std::string& url, const Entry& entry, const std::str
   request.method = "POST";
   request.body = body;
   request.follows_redirects = false;
+  request.body_max = kAnswerMax;
   request.shown = "the webhook";
   request.headers = {{"Content-Type", "application/json"}, {"X-Flow-Delivery", about.delivery}};
   if (!about.to.secret_variable.empty()) {
@@ -284,7 +286,7 @@ Status Notifier::post(const std::string& url, const Entry& entry, const std::str
   }
   auto options = fetch::read_fetch_options({{"SSL_CERT_FILE", variable(entry, "SSL_CERT_FILE")}});
   FLOW_TRY(options);
-  options->stall_s = kStallS;
+  options->exchange_ms = answer_ms_;
   options->check_running = [this]() -> Status {
     if (is_stopping()) return Error{ErrorKind::interrupted, "flow ends"};
     return {};
@@ -292,8 +294,11 @@ Status Notifier::post(const std::string& url, const Entry& entry, const std::str
   fetch::HttpClient client(*options);
   auto response = client.send(request);
   FLOW_TRY(response);
-  if (response->ok()) return {};
-  is_final = response->failure.empty() ? !fetch::is_transient(*response) : !response->may_retry;
+  // Its status decides, not what follows it.
+  constexpr int kOk = 200, kRedirect = 300;
+  if (kOk <= response->status && response->status < kRedirect) return {};
+  if (response->status >= kOk) response->failure.clear();
+  is_final = !fetch::is_transient(*response);
   return environment_error(fetch::failure_text(*response));
 }
 

@@ -21,6 +21,7 @@ namespace flow {
 constexpr int64_t kNotifyWithinMs = 600'000;
 /// How long finish() waits for webhooks, and how long a command may run.
 constexpr int64_t kNotifyExitMs = 5'000, kNotifyCommandMs = 60'000;
+constexpr int64_t kNotifyAnswerMs = 10'000;
 
 /// The value of X-Flow-Signature: "t=SECONDS,v1=HEX", the HMAC-SHA256 of "SECONDS.BODY".
 std::string notify_signature(std::string_view key, int64_t seconds, std::string_view body);
@@ -38,7 +39,8 @@ class Notifier {
     /// An attempt failed: a sentence for people.
     std::function<void(const core::RunId& run, const std::string& text)> warn;
   };
-  Notifier(const Store& store, Hooks hooks);
+  /// `answer_ms`: how long a webhook may take to answer.
+  Notifier(const Store& store, Hooks hooks, int64_t answer_ms = kNotifyAnswerMs);
   ~Notifier();
   Notifier(const Notifier&) = delete;
   Notifier& operator=(const Notifier&) = delete;
@@ -79,6 +81,7 @@ class Notifier {
 
   const Store& store_;
   const Hooks hooks_;
+  const int64_t answer_ms_;
   std::mutex mutex_;
   std::condition_variable changed_;
   Entries entries_;  // guarded by mutex_, as the rest; those that are done leave

@@ -92,7 +92,7 @@ struct HttpClient::Exchange {
   CURL* curl;
   const FetchOptions& options;
   const BodyReceiver* receiver;
-  bool follows_redirects;
+  size_t body_max;
   HttpResponse response{};
   size_t header_bytes = 0;
   bool is_begun = false;     // on_head was called
@@ -147,7 +147,7 @@ struct HttpClient::Exchange {
       if (!taken.ok()) error = taken.error();
       return taken.ok();
     }
-    if (response.body.size() + data.size() > kBodyMax) return false;
+    if (response.body.size() + data.size() > body_max) return false;
     response.body += data;
     return true;
   }
@@ -168,7 +168,7 @@ Result<HttpResponse> HttpClient::send_once(const HttpRequest& request,
   CURL* curl = static_cast<CURL*>(curl_);
   const CurlLibrary& calls = curl_calls();
   calls.curl_easy_reset(curl);  // keeps the connections
-  Exchange exchange{curl, options_, receiver, request.follows_redirects};
+  Exchange exchange{curl, options_, receiver, request.body_max};
   HeaderList headers;
   for (const auto& [name, value] : request.headers) headers.add(name + ": " + value);
   bool has_authorization = std::ranges::any_of(
@@ -195,6 +195,7 @@ Result<HttpResponse> HttpClient::send_once(const HttpRequest& request,
   set(CURLOPT_CONNECTTIMEOUT, static_cast<long>(options_.stall_s));
   set(CURLOPT_LOW_SPEED_LIMIT, 1L);
   set(CURLOPT_LOW_SPEED_TIME, static_cast<long>(options_.stall_s));
+  set(CURLOPT_TIMEOUT_MS, static_cast<long>(options_.exchange_ms));
   set(CURLOPT_NOPROGRESS, 0L);
   set(CURLOPT_XFERINFOFUNCTION, &Exchange::on_progress);
   set(CURLOPT_XFERINFODATA, &exchange);
@@ -224,8 +225,12 @@ Result<HttpResponse> HttpClient::send_once(const HttpRequest& request,
     response.failure = code == CURLE_OPERATION_TIMEDOUT && why[0] == '\0'
                            ? "timed out"
                            : calls.curl_easy_strerror(code);
-    if (code == CURLE_OPERATION_TIMEDOUT)
-      response.failure = fmt::format("no byte arrived for {} s", options_.stall_s);
+    if (code == CURLE_OPERATION_TIMEDOUT) {
+      bool is_bounded = options_.exchange_ms > 0;
+      response.failure = is_bounded
+                             ? "there was no answer within " + format_duration(options_.exchange_ms)
+                             : fmt::format("no byte arrived for {} s", options_.stall_s);
+    }
     response.may_retry = may_be_gone_later(code);
   }
   return response;

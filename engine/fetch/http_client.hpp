@@ -11,6 +11,8 @@
 
 namespace flow::fetch {
 
+constexpr size_t kBodyMax = 64 << 20;
+
 struct HttpRequest {
   std::string method = "GET";
   Url url;
@@ -18,6 +20,7 @@ struct HttpRequest {
   std::string_view body = {};     // must outlive the exchange
   bool follows_redirects = true;  // at most kRedirectsMax, never from https to http
   std::string ca_file;            // instead of FetchOptions::ca_file
+  size_t body_max = kBodyMax;     // bytes of an answer's body; a longer one is a failure
   std::string shown;              // how errors name the target; it holds no secrets
 };
 constexpr int kRedirectsMax = 5;
@@ -25,13 +28,12 @@ constexpr int kRedirectsMax = 5;
 struct HttpResponse {
   int status = 0;          // 0: no answer arrived
   Headers headers;         // names in lower case; of the last answer
-  std::string body;        // unless the caller takes it; at most kBodyMax bytes
+  std::string body;        // unless the caller takes it; at most body_max bytes
   std::string failure;     // why the exchange is incomplete; "" if it is complete
   bool may_retry = false;  // whether the failure may be gone at another attempt
   bool ok() const { return failure.empty() && 200 <= status && status < 300; }
   std::string header(std::string_view name) const;  // "" if it is missing
 };
-constexpr size_t kBodyMax = 64 << 20;
 
 /// Receives the body of an answer with a status of 2xx.
 struct BodyReceiver {

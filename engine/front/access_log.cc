@@ -204,7 +204,9 @@ bool AccessLog::is_sampled(const RequestRecord& record) {
   constexpr int kFailed = 500;
   double fraction = record.fraction.value_or(fraction_);
   if (fraction <= 0) return false;
-  if (fraction >= 1 || record.status >= kFailed || record.is_broken) return true;
+  // What a client sends that is no request has a status such as 501 and 505, and is its failure.
+  bool has_failed = (record.status >= kFailed && !record.is_invalid) || record.is_broken;
+  if (fraction >= 1 || has_failed) return true;
   return std::uniform_real_distribution<double>()(random_) < fraction;
 }
 

@@ -48,7 +48,8 @@ class AccessLog final : public RequestLog {
   /// `fraction` is for requests that no version took.
   void set_on(bool is_on, double fraction);
   bool is_on() const override { return is_on_; }
-  /// Logs the record if it belongs to the sample, has a status of 500 or above, or is broken.
+  /// Logs the record if it belongs to the sample, has a status of 500 or above and is not invalid,
+  /// or is broken.
   void add(const RequestRecord& record) override;
 
  private:

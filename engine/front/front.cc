@@ -112,7 +112,8 @@ Front::Front(EventLoop& loop, FrontOptions options, std::unique_ptr<ThreadPool> 
     auto stored = read_file(options_.traffic_file, kTrafficFileMax);
     if (stored.ok()) {
       Traffic traffic = traffic_of(*stored);
-      versions_.restore_traffic(std::move(traffic.weights));
+      versions_.restore_traffic(std::move(traffic.weights),
+                                Clock::now() + milliseconds(options_.rejoin_ms));
       measured_ = std::move(traffic.measured);
     }
   }

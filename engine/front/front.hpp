@@ -33,6 +33,8 @@ struct FrontOptions {
   int64_t canary_wait_ms = 10'000;
   /// Where requests are logged if a version has the option. "": nowhere.
   std::string access_log{};
+  /// How long the versions of the traffic_file have to join before others get all requests.
+  int64_t rejoin_ms = 10'000;
   int64_t lease_ms = 60'000;  // without a replica and an engine the front ends after this time
   /// Called on the loop's thread with one line for each failure of the service.
   std::function<void(const std::string&)> log{};

@@ -26,8 +26,6 @@ std::string machine_name() {
   return ::gethostname(name, sizeof name - 1) == 0 ? name : "localhost";
 }
 
-std::string_view any_method(std::string_view) { return kAnyMethod; }
-
 bool is_any(const std::string& address) { return address == "0.0.0.0" || address == "::"; }
 
 /// url() has the machine's name, which may be a domain.
@@ -129,7 +127,7 @@ Result<std::unique_ptr<HttpServer>> FrontListener::listen(const ServiceOptions& 
                    .port = port,
                    .tls = options.tls,
                    .rules = {.body_max = kRequestBytesMax,
-                             .methods = options.forwards ? any_method : allowed_methods,
+                             .methods = options.forwards ? forwarded_methods : allowed_methods,
                              .hosts = host_names(options, options.address),
                              .authorize = callbacks_.authorize,
                              .refusal = callbacks_.refusal,

@@ -23,20 +23,11 @@ constexpr size_t kInlineBytesMax = 64 * 1024;  // decoded without another thread
 constexpr size_t kDecodesMax = 64;             // requests that wait for the decoder
 
 constexpr const char* kStops = "the service is stopping";
-constexpr const char* kGetOnly = "this path permits GET and HEAD";
 constexpr const char* kNoWebSocket = "WebSocket is not forwarded to the server of a service";
 
 bool needs_no_key(Endpoint endpoint) {
   return endpoint == Endpoint::live || endpoint == Endpoint::ready ||
          endpoint == Endpoint::model_ready;
-}
-
-/// What the front answers itself of a service whose requests are forwarded.
-Endpoint front_endpoint(std::string_view path) {
-  if (path == "/flow/live") return Endpoint::live;
-  if (path == "/flow/ready") return Endpoint::ready;
-  if (path == "/flow/metrics") return Endpoint::metrics;
-  return Endpoint::unknown;
 }
 
 Endpoint endpoint_of(std::string_view path, const ServiceOptions& options) {
@@ -104,10 +95,7 @@ std::optional<HttpError> FrontRoutes::refusal(const HttpRequest& head) const {
 }
 
 std::optional<HttpError> FrontRoutes::forwarding_refusal(const HttpRequest& head) const {
-  if (front_endpoint(head.path) != Endpoint::unknown) {
-    if (head.method == "GET" || head.method == "HEAD") return {};
-    return HttpError{405, kGetOnly, "GET, HEAD"};
-  }
+  if (front_endpoint(head.path) != Endpoint::unknown) return {};
   if (asks_for_websocket(head.fields)) return HttpError{501, kNoWebSocket};
   return refuse_if_full();
 }
@@ -169,12 +157,7 @@ HttpResponse FrontRoutes::describe(Endpoint endpoint) const {
 
 void FrontRoutes::forward(HttpRequest request, HttpReply reply, const ServiceVersion& primary) {
   Endpoint endpoint = front_endpoint(request.path);
-  if (endpoint != Endpoint::unknown) {
-    if (request.method == "GET" || request.method == "HEAD") return reply.send(describe(endpoint));
-    HttpResponse response = error_response(405, kGetOnly);
-    response.fields = "Allow: GET, HEAD\r\n";
-    return reply.send(std::move(response));
-  }
+  if (endpoint != Endpoint::unknown) return reply.send(describe(endpoint));
   // The server would answer a request that does not ask for it, and not say why.
   if (asks_for_websocket(request.fields)) return reply.send(error_response(501, kNoWebSocket));
   auto version = callbacks_.route(primary.options().name, {});

@@ -30,16 +30,12 @@ VersionSet::Entry* choose_by_weight(const std::vector<VersionSet::Entry*>& entri
 
 ServiceVersion& VersionSet::add(std::shared_ptr<ServiceVersion> version) {
   FLOW_CHECK(entries_.size() < kVersionsMax);
-  bool is_of_others = is_traffic_restored_ && !traffic_.contains(version->id());
-  if (entries_.empty() && is_of_others) {
-    traffic_.clear();
-    is_traffic_set_ = is_traffic_restored_ = false;
-  }
   uint32_t percent = 0;
   if (auto found = traffic_.find(version->id()); found != traffic_.end())
     percent = found->second;
   else if (!is_traffic_set_ && entries_.empty())
     percent = 100;
+  if (percent > 0) restored_until_.reset();
   entries_.push_back({version, ApiKeys(version->options().keys), percent});
   return *version;
 }
@@ -83,15 +79,24 @@ ServiceVersion* VersionSet::find(const FrontReplica& replica) const {
 
 // ---- Traffic
 
-void VersionSet::restore_traffic(TrafficWeights weights) {
+void VersionSet::restore_traffic(TrafficWeights weights, ServiceVersion::Clock::time_point until) {
+  if (weights.empty()) return;
   traffic_ = std::move(weights);
-  is_traffic_set_ = is_traffic_restored_ = true;
+  is_traffic_set_ = true;
+  restored_until_ = until;
+}
+
+void VersionSet::drop_restored() {
+  restored_until_.reset();
+  traffic_.clear();
+  is_traffic_set_ = false;
+  entries_.front().percent = 100;
 }
 
 void VersionSet::set_traffic(TrafficWeights weights) {
   traffic_ = std::move(weights);
   is_traffic_set_ = true;
-  is_traffic_restored_ = false;
+  restored_until_.reset();
   for (Entry& each : entries_) {
     auto found = traffic_.find(each.version->id());
     each.percent = found == traffic_.end() ? 0 : found->second;
@@ -160,11 +165,13 @@ bool VersionSet::is_ready() const {
 
 ServiceVersion::Clock::time_point VersionSet::next_event() const {
   auto next = ServiceVersion::Clock::time_point::max();
+  if (restored_until_ && !entries_.empty()) next = *restored_until_;
   for (const Entry& each : entries_) next = std::min(next, each.version->next_event());
   return next;
 }
 
 void VersionSet::run_due(ServiceVersion::Clock::time_point now) {
+  if (restored_until_ && now >= *restored_until_ && !entries_.empty()) drop_restored();
   for (const Entry& each : entries_) each.version->run_due(now);
   drop_retired();
 }

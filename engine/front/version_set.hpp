@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,7 +27,8 @@ class VersionSet {
     int64_t credit = 0;  // of the smooth weighted round robin
   };
 
-  /// The first version gets all requests, and a later one none before set_traffic().
+  /// The first version gets all requests, and a later one none before set_traffic(). With weights
+  /// of an earlier front each gets what they say.
   ServiceVersion& add(std::shared_ptr<ServiceVersion> version);
   /// If replicas still have requests of it, these end as they would otherwise, and those that are
   /// to run again go to the versions that stay.
@@ -41,9 +43,10 @@ class VersionSet {
   void set_options(ServiceVersion& version, ServiceOptions options);
 
   void set_traffic(TrafficWeights weights);
-  /// Before the first version: those of an earlier front. They are dropped if the first version is
-  /// not among them.
-  void restore_traffic(TrafficWeights weights);
+  /// Before the first version: those of an earlier front. If none of its versions that had requests
+  /// has joined by `until`, and others have, the weights are dropped, and the oldest gets all
+  /// requests.
+  void restore_traffic(TrafficWeights weights, ServiceVersion::Clock::time_point until);
   /// The version of a new request: by weight among those with replicas that stay, if there are any.
   /// If none of them has a weight it is the oldest. Null without versions.
   std::shared_ptr<ServiceVersion> choose();
@@ -72,10 +75,13 @@ class VersionSet {
 
  private:
   void drop_retired();
+  void drop_restored();
 
   std::vector<Entry> entries_;  // up to kVersionsMax, in the order of add()
   TrafficWeights traffic_;      // the caller bounds it
-  bool is_traffic_set_ = false, is_traffic_restored_ = false;
+  bool is_traffic_set_ = false;
+  // While traffic_ is of an earlier front, and no version has joined to which it gives requests.
+  std::optional<ServiceVersion::Clock::time_point> restored_until_;
   // Removed ones whose requests have not ended: the ends of the replicas' processes end them.
   std::vector<std::shared_ptr<ServiceVersion>> retired_;
   ServiceMetrics ended_;  // of versions that were removed, but for retired_

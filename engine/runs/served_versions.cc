@@ -31,16 +31,28 @@ Result<std::set<std::string>> service_names(const Blobs& blobs, const RunRecord&
   return names;
 }
 
-Result<std::optional<RunRecord>> newest_served(const Store& store,
-                                               const std::vector<RunRecord>& records,
-                                               const std::string& name, bool may_be_over) {
-  for (auto record = records.rbegin(); record != records.rend(); ++record) {
-    if (record->name != name || (is_over(record->status) && !may_be_over)) continue;
+struct Served {
+  std::optional<RunRecord> serving;
+  std::optional<RunRecord> newest;
+};
+
+/// The runs of this name that have served. An interrupted one serves while its front has its
+/// replicas, unless a newer one has served since: that one has replaced it.
+Result<Served> find_served(const Store& store, const std::vector<RunRecord>& records,
+                           const std::string& name) {
+  Served found;
+  for (auto record = records.rbegin(); record != records.rend() && !found.serving; ++record) {
+    bool is_replaced = found.newest && (is_over(record->status) || record->status == "interrupted");
+    if (record->name != name || is_replaced) continue;
     auto served = has_served(store, *record);
     FLOW_TRY(served);
-    if (*served) return std::optional(*record);
+    if (!*served) continue;
+    if (!found.newest) found.newest = *record;
+    if (!is_over(record->status) && record->status != "interrupted") found.serving = *record;
   }
-  return std::optional<RunRecord>();
+  if (!found.serving && found.newest && !is_over(found.newest->status))
+    found.serving = found.newest;
+  return found;
 }
 
 Result<RunRecord> select(const Store& store, const std::string& selector, bool may_be_over) {
@@ -50,13 +62,13 @@ Result<RunRecord> select(const Store& store, const std::string& selector, bool m
   if (!is_by_name) return newest;
   auto records = all_records(store);
   FLOW_TRY(records);
-  auto serving = newest_served(store, *records, selector, false);
-  FLOW_TRY(serving);
-  if (*serving) return std::move(**serving);
-  if (!may_be_over) return newest;
-  auto served = newest_served(store, *records, selector, true);
+  auto served = find_served(store, *records, selector);
   FLOW_TRY(served);
-  return *served ? std::move(**served) : std::move(*newest);
+  if (served->serving) return std::move(*served->serving);
+  if (may_be_over) return served->newest ? std::move(*served->newest) : std::move(*newest);
+  for (auto record = records->rbegin(); record != records->rend(); ++record)
+    if (record->name == selector && !is_over(record->status)) return *record;
+  return newest;
 }
 
 }  // namespace
@@ -64,7 +76,9 @@ Result<RunRecord> select(const Store& store, const std::string& selector, bool m
 Result<std::optional<RunRecord>> serving_version(const Store& store, const std::string& name) {
   auto records = all_records(store);
   FLOW_TRY(records);
-  return newest_served(store, *records, name, false);
+  auto served = find_served(store, *records, name);
+  FLOW_TRY(served);
+  return std::move(served->serving);
 }
 
 Result<RunRecord> select_serving(const Store& store, const std::string& selector) {
@@ -100,10 +114,10 @@ Result<std::set<std::string>> rollback_versions(const Store& store, const Blobs&
   for (const RunRecord& record : *records)
     if (!record.name.empty() && !is_over(record.status)) names.insert(record.name);
   for (const std::string& name : names) {
-    auto serving = newest_served(store, *records, name, false);
-    FLOW_TRY(serving);
-    if (!*serving) continue;
-    auto before = version_before(store, blobs, **serving);
+    auto served = find_served(store, *records, name);
+    FLOW_TRY(served);
+    if (!served->serving) continue;
+    auto before = version_before(store, blobs, *served->serving);
     if (before.ok() && *before) versions.insert((*before)->id);
   }
   return versions;

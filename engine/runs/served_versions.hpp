@@ -8,9 +8,11 @@
 
 namespace flow {
 
-/// The newest run of this name that serves, or has served and has not ended.
+/// The newest run of this name that has served and has not ended. One that is interrupted only if
+/// no newer one has served.
 Result<std::optional<RunRecord>> serving_version(const Store& store, const std::string& name);
-/// As select_record, but a name means the version that serves, if there is one.
+/// As select_record, but a name means the version that serves; if there is none, the newest run of
+/// that name that has not ended.
 Result<RunRecord> select_serving(const Store& store, const std::string& selector);
 /// The same for what is to be served again: if nothing serves, a name means the newest run of that
 /// name that has served.

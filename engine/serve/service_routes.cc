@@ -9,6 +9,7 @@
 
 #include "engine/base/remote_url.hpp"
 #include "engine/base/size_units.hpp"
+#include "engine/serve/http/http_request.hpp"
 #include "engine/value/utf8.hpp"
 
 namespace flow {
@@ -89,6 +90,17 @@ std::string_view allowed_methods(std::string_view path) {
     default:
       return "GET, HEAD";
   }
+}
+
+Endpoint front_endpoint(std::string_view path) {
+  if (path == "/flow/live") return Endpoint::live;
+  if (path == "/flow/ready") return Endpoint::ready;
+  if (path == "/flow/metrics") return Endpoint::metrics;
+  return Endpoint::unknown;
+}
+
+std::string_view forwarded_methods(std::string_view path) {
+  return front_endpoint(path) == Endpoint::unknown ? kAnyMethod : "GET, HEAD";
 }
 
 Result<std::chrono::microseconds> parse_request_timeout(std::string_view text) {

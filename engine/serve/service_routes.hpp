@@ -35,6 +35,10 @@ Route route_of(std::string_view path);
 bool has_model(Endpoint endpoint);
 /// The methods of a path, as in `Allow`; empty for an unknown path.
 std::string_view allowed_methods(std::string_view path);
+/// What the front answers itself of a service whose requests are forwarded.
+Endpoint front_endpoint(std::string_view path);
+/// As allowed_methods(), of such a service: kAnyMethod for the paths of its server.
+std::string_view forwarded_methods(std::string_view path);
 /// The value of an X-Request-Timeout field: seconds (`2`, `0.5`) or a duration with a unit
 /// (`500ms`). Error of kind user if it is neither, or not above 0.
 Result<std::chrono::microseconds> parse_request_timeout(std::string_view text);

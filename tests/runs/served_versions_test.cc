@@ -81,6 +81,27 @@ TEST_CASE("a name means the version that serves, else the newest that served, el
   CHECK_FALSE(select_served(*runs.store, "other").ok());
 }
 
+TEST_CASE("an interrupted version serves until a newer one has served") {
+  NamedRuns runs;
+  const std::string one = "20260101-000001-aaaaaa", two = "20260101-000002-aaaaaa",
+                    three = "20260101-000003-aaaaaa", four = "20260101-000004-aaaaaa";
+  runs.add(one, "prod", "interrupted", true, {"digits"});
+  CHECK(runs.serving("prod") == one);
+  runs.add(two, "prod", "succeeded", true, {"digits"});
+  runs.add(three, "prod", "succeeded", true, {"digits"});
+  CHECK(runs.serving("prod") == "");
+  CHECK(select_served(*runs.store, "prod")->id == three);
+  CHECK(select_serving(*runs.store, "prod")->id == one);  // it has not ended
+  CHECK(rollback_versions(*runs.store, runs.blobs)->empty());
+  runs.add(four, "prod", "running", false, {"digits"});
+  CHECK(select_served(*runs.store, "prod")->id == three);
+  CHECK(select_serving(*runs.store, "prod")->id == four);
+  // The older one was resumed.
+  runs.add(four, "prod", "failed", false, {"digits"});
+  runs.add(one, "prod", "serving", true, {"digits"});
+  CHECK(runs.serving("prod") == one);
+}
+
 TEST_CASE("the version before has served the same services and has succeeded") {
   NamedRuns runs;
   runs.add("r1", "prod", "succeeded", true, {"digits", "words"});

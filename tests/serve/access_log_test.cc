@@ -246,6 +246,17 @@ TEST_CASE("a front logs failed requests whatever the sample") {
   CHECK(number_in(lines[0], "status") == 500);
 }
 
+TEST_CASE("what is no request is logged by the sample, whatever its status") {
+  auto send_all = [](Service& service) {
+    auto status = [&](const std::string& text) { return send_raw(service.port, text).status; };
+    CHECK(status("GET / HTTP/3.0\r\n\r\n") == 505);
+    const std::string post = std::string("POST ") + kInfer + " HTTP/1.1\r\nHost: a\r\n";
+    CHECK(status(post + "Transfer-Encoding: gzip\r\n\r\n") == 501);
+  };
+  CHECK(logged_by(logging(1e-9), send_all).empty());
+  CHECK(logged_by(logging(), send_all).size() == 2);
+}
+
 TEST_CASE("a request whose client has left is logged with status 499") {
   LogFolder folder;
   Service service(logging(), {.access_log = folder.path()});

@@ -160,6 +160,7 @@ struct ServiceSetup {
   int replicas = 1;
   int64_t drain_ms = 10'000, lease_ms = 60'000, canary_wait_ms = 60'000;
   std::string port_file = {}, grpc_port_file = {}, traffic_file = {}, access_log = {};
+  int64_t rejoin_ms = 60'000;
 };
 
 /// A front with replicas of version "r1".
@@ -175,6 +176,7 @@ class Service {
                                         .traffic_file = setup_.traffic_file,
                                         .canary_wait_ms = setup_.canary_wait_ms,
                                         .access_log = setup_.access_log,
+                                        .rejoin_ms = setup_.rejoin_ms,
                                         .lease_ms = setup_.lease_ms,
                                         .log =
                                             [this](const std::string& line) {

@@ -528,6 +528,16 @@ TEST_CASE("a forwarded service asks for keys, but not for its health") {
   CHECK(request(service.port, "GET", "/v2/health/live").status == 401);
   CHECK(request(service.port, "GET", "/flow/metrics").status == 401);
   CHECK(request(service.port, "GET", "/flow/live").status == 200);
+  // Its own paths take no body, which a client without a key could send.
+  for (const char* path : {"/flow/live", "/flow/ready", "/flow/metrics"})
+    for (const char* method : {"POST", "PUT", "DELETE", "GET", "HEAD"}) {
+      INFO(method << " " << path);
+      std::string head = service.ask(path, "Content-Length: 1000000\r\n", method).head();
+      if (method == std::string("GET") || method == std::string("HEAD"))
+        CHECK_THAT(head, StartsWith("HTTP/1.1 4"));
+      else
+        CHECK_THAT(head, StartsWith("HTTP/1.1 405 ") && Contains("\r\nAllow: GET, HEAD\r\n"));
+    }
   CHECK(request(service.port, "GET", "/flow/ready").status == 200);
   HttpPeer client = service.ask("/", "Authorization: Bearer secret\r\n");
   HttpPeer server = service.replica().upstream.accept();

@@ -466,10 +466,38 @@ TEST_CASE("the next front restores the weights of versions that join it again") 
   second.add("r2");
   second.add("r1");
   CHECK(percents(second) == std::vector<uint32_t>{10, 90});
-  Service other({}, {.replicas = 0, .traffic_file = file});
-  other.add("r7");
-  other.add("r1");
-  CHECK(percents(other) == std::vector<uint32_t>{100, 0});
+  // Another version is there first: it answers meanwhile, and gets nothing afterwards.
+  Service third({}, {.replicas = 0, .traffic_file = file});
+  AdderReplica& other = third.add("r7");
+  CHECK(request(third.port, "POST", kInfer, infer_body("x", 1)).status == 200);
+  third.add("r1");
+  CHECK(request(third.port, "POST", kInfer, infer_body("x", 1)).status == 200);
+  CHECK(other.calls() == 1);
+  CHECK(percents(third) == std::vector<uint32_t>{0, 90});
+}
+
+TEST_CASE("a version gets all requests if those of the last front do not join in time") {
+  auto folder = make_temporary_folder();
+  REQUIRE(folder.ok());
+  const std::string file = **folder + "/front.traffic";
+  auto percents = [](Service& service) {
+    std::vector<uint32_t> all;
+    const front::Status status = status_of(service);
+    for (const auto& version : status.versions()) all.push_back(version.percent());
+    return all;
+  };
+  Service first({}, {.traffic_file = file});
+  set_weights(first, {{"r1", 0}, {"r2", 100}});
+  Service late({}, {.replicas = 0, .traffic_file = file, .rejoin_ms = 0});
+  late.add("r7");
+  CHECK(percents(late) == std::vector<uint32_t>{100});
+  late.add("r2");
+  CHECK(percents(late) == std::vector<uint32_t>{100, 0});
+  // The time ends after it has joined, and after one of the last front that had no requests.
+  Service second({}, {.replicas = 0, .traffic_file = file, .rejoin_ms = 50});
+  second.add("r1");
+  second.add("r7");
+  while (percents(second) != std::vector<uint32_t>{100, 0}) std::this_thread::yield();
 }
 
 TEST_CASE("a front that finds a canary and no engine gives all traffic to the version before") {

@@ -593,6 +593,12 @@ TEST_CASE("a request for another server has any method and body, and keeps its f
   CHECK(asked("PUT /x", "Content-Length: 11\r\n\r\n").status == 413);
   CHECK(asked("POST /metrics", "\r\n").status == 405);
   CHECK(asked("GET /x", "Origin: https://evil.example\r\n\r\n").status == 403);
+  std::string elements;
+  for (int i = 0; i < 64; i++) elements += ", a";
+  CHECK(asked("GET /x", "Connection: , " + elements + "\r\n\r\n").state == State::whole);
+  Verdict many = asked("GET /x", "Connection: b\r\nConnection: " + elements + "\r\n\r\n");
+  CHECK(many.status == 400);
+  CHECK(many.message == "`Connection` has more than 64 elements");
   CHECK(verdict("GET /x HTTP/1.1\r\nHost: a\r\n\r\n", rules).status == 401);
   CHECK(verdict("GET /x HTTP/1.1\r\nHost: evil.example\r\n\r\n", rules).status == 403);
 }

@@ -100,6 +100,17 @@ TEST_CASE("fields of an upstream's connection are dropped") {
   CHECK(read.fields == "Server: a\r\nSet-Cookie: a\r\nset-cookie: b\r\n");
 }
 
+TEST_CASE("a response may drop a limited number of fields") {
+  auto with = [](int elements) {
+    std::string list = ",, ,";
+    for (int i = 0; i < elements; i++) list += " X-" + std::to_string(i) + ",";
+    return answer("HTTP/1.1 200 OK\r\nX-62: 1\r\nA: b\r\nConnection: close\r\nConnection: " + list +
+                  "\r\nContent-Length: 0\r\n\r\n");
+  };
+  CHECK(with(63).fields == "A: b\r\n");
+  CHECK(with(64).error == "its Connection has too many elements");
+}
+
 TEST_CASE("a response with more than one reading is broken") {
   auto error = [](const std::string& fields) {
     return answer("HTTP/1.1 200 OK\r\n" + fields + "\r\n").error;

@@ -34,4 +34,16 @@ inline std::string_view next_element(std::string_view& list) {
   return without_blanks(element);
 }
 
+/// How many elements a message that is forwarded may have in its `Connection`: each names fields
+/// that are dropped.
+constexpr size_t kConnectionElementsMax = 64;
+
+/// Without the empty ones, which a list may have (RFC 9110, section 5.6.1).
+inline size_t count_elements(std::string_view list) {
+  size_t count = 0;
+  while (!list.empty())
+    if (!next_element(list).empty()) count++;
+  return count;
+}
+
 }  // namespace flow

@@ -39,14 +39,15 @@ bool is_hop_field(std::string_view name) {
          equal_names(name.substr(0, kProxyPrefix.size()), kProxyPrefix);
 }
 
-/// What the fields of this name list.
+/// What the fields of this name list, without empty elements.
 std::vector<std::string_view> elements_of(std::string_view name,
                                           const std::vector<HttpField>& fields) {
   std::vector<std::string_view> elements;
   for (const HttpField& field : fields) {
     if (!equal_names(field.name, name)) continue;
     for (std::string_view list = field.value; !list.empty();)
-      elements.push_back(next_element(list));
+      if (std::string_view element = next_element(list); !element.empty())
+        elements.push_back(element);
   }
   return elements;
 }

@@ -325,6 +325,7 @@ void HttpConnection::reject(const HttpError& error) {
   is_head_ = reader_.is_head();
   closes_ = true;
   record(reader_.known());
+  if (record_) record_->is_invalid = reader_.state() == HttpRequestReader::State::failed;
   HttpResponse response = error.is_busy ? busy_response(error.status, error.message)
                                         : error_response(error.status, error.message);
   if (!error.allow.empty()) response.fields = "Allow: " + error.allow + "\r\n";

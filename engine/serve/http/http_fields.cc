@@ -142,6 +142,12 @@ std::optional<HttpError> HttpFields::read_list(std::string_view name, std::strin
     expectation_ = value;
     return {};
   }
+  if (rules_.keeps_fields && equal_names(name, "Connection")) {
+    connection_elements_ += count_elements(value);
+    if (connection_elements_ <= kConnectionElementsMax) return {};
+    return HttpError{400,
+                     fmt::format("`Connection` has more than {} elements", kConnectionElementsMax)};
+  }
   if (allows_any_ || !equal_names(name, "Content-Encoding")) return read_single(name, value);
   if (equal_names(value, "identity")) return {};
   bool is_gzip = equal_names(value, "gzip") || equal_names(value, "x-gzip");

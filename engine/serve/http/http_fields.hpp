@@ -41,6 +41,7 @@ class HttpFields {
   Field host_, origin_, coding_, expectation_, authorization_, content_type_, timeout_, json_bytes_;
   Field traceparent_;
   int codings_ = 0, traceparents_ = 0;
+  size_t connection_elements_ = 0;  // of a request that is forwarded
   bool expects_continue_ = false, allows_any_ = false;
 };
 

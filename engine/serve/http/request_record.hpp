@@ -21,6 +21,7 @@ struct RequestRecord {
   int status = 0;                        // of HTTP, also for gRPC
   uint64_t bytes_in = 0, bytes_out = 0;  // of the bodies, as they were sent
   bool is_broken = false;                // the response ended early
+  bool is_invalid = false;               // it was no request that the server understands
   // Of requests that a version took:
   std::string version = {}, replica = {};
   std::optional<Clock::duration> queue_time = {};  // until its first batch, or its server

@@ -69,8 +69,10 @@ class ResponseParser final : public http::basic_parser<false> {
     return code_ || taken != text.size() ? Outcome::broken : Outcome::taken;
   }
 
-  /// Why the end of the body is not certain; null if it is.
-  const char* framing_error() const {
+  /// Why the response cannot be sent on, or the end of its body is not certain; null if it can.
+  const char* error() const {
+    if (connection_elements_ > kConnectionElementsMax)
+      return "its Connection has too many elements";
     // Beast does not pass on a field that it rejects.
     bool is_length_rejected =
         code_ == http::error::bad_content_length || code_ == http::error::multiple_content_length;
@@ -111,6 +113,8 @@ class ResponseParser final : public http::basic_parser<false> {
     } else if (equal_names(field.name, "Transfer-Encoding")) {
       codings_++;
       is_coding_known_ = equal_names(field.value, "chunked");
+    } else if (equal_names(field.name, "Connection")) {
+      connection_elements_ += count_elements(field.value);
     }
   }
 
@@ -132,6 +136,7 @@ class ResponseParser final : public http::basic_parser<false> {
   std::string* body_ = nullptr;
   uint64_t chunk_left_ = 0;
   int codings_ = 0;
+  size_t connection_elements_ = 0;
   bool is_coding_known_ = false, is_length_broken_ = false, is_old_ = false, is_in_body_ = false;
 };
 
@@ -206,7 +211,7 @@ class UpstreamResponseReader::Impl {
     kept_.clear();
     kept_.shrink_to_fit();
     // Beast rejects some lengths and codings; whether this was the reason, the fields tell.
-    if (const char* error = parser_->framing_error()) return fail(error);
+    if (const char* error = parser_->error()) return fail(error);
     int status = parser_->head().status;
     if (!good || status < 100) return fail("its head is not that of an HTTP/1.1 response");
     if (status == 101) return fail("it changes the protocol, which nobody asked for");
