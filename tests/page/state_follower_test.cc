@@ -6,7 +6,7 @@
 #include "engine/store/lock.hpp"
 #include "engine/store/row_keys.hpp"
 #include "engine/value/cbor.hpp"
-#include "tests/api/temp_folder.hpp"
+#include "tests/worker/temp_folder.hpp"
 
 using namespace flow;
 
@@ -88,7 +88,7 @@ class Writer {
   core::State state_;
 };
 
-std::string state_of(const TempFolder& temp) { return (temp.path / "state").string(); }
+std::string state_of(const TempFolder& temp) { return temp / "state"; }
 
 EngineOptions options_of(const TempFolder& temp) {
   EngineOptions options;

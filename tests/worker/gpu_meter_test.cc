@@ -13,7 +13,7 @@ using test::TempFolder;
 
 namespace {
 
-RankId rank(uint32_t unit) { return {{"run", unit, 1, 1}, 0}; }
+RankId rank_of(uint32_t unit) { return {{"run", unit, 1, 1}, 0}; }
 
 class Meter {
  public:
@@ -63,46 +63,46 @@ double ratio(int64_t part, int64_t whole) {
 TEST_CASE("an attempt is measured by the driver, and those that share a GPU divide it") {
   Meter meter(
       "gpu GPU-a 80 A\nload 50 20 61 200000\ngpu GPU-b 80 B\nload 25 1 30 100000\nenergy\n");
-  CHECK_FALSE(meter->end(rank(1)));  // it has not begun
-  meter->begin(rank(1), {"GPU-a"}, 1000);
-  meter->begin(rank(2), {"GPU-b"}, 500);
-  meter->begin(rank(3), {"GPU-b"}, 500);
+  CHECK_FALSE(meter->end(rank_of(1)));  // it has not begun
+  meter->begin(rank_of(1), {"GPU-a"}, 1000);
+  meter->begin(rank_of(2), {"GPU-b"}, 500);
+  meter->begin(rank_of(3), {"GPU-b"}, 500);
   // The driver's answer to a beginning covers the others.
-  REQUIRE(meter->end(rank(1)));
+  REQUIRE(meter->end(rank_of(1)));
   auto first = meter.take(1);
-  CHECK(first[0].first == rank(1));
+  CHECK(first[0].first == rank_of(1));
   core::AttemptUsage whole = first[0].second;
   REQUIRE(whole.gpu_measured_us > 0);
   CHECK(ratio(whole.gpu_used_us, whole.gpu_measured_us) == Approx(0.5).margin(0.001));
   CHECK(ratio(whole.gpu_energy_mj, whole.gpu_measured_us) == Approx(0.2).margin(0.001));
-  meter->end(rank(2));
-  meter->end(rank(3));
+  meter->end(rank_of(2));
+  meter->end(rank_of(3));
   auto both = meter.take(2);
-  CHECK(both[0].first == rank(2));
-  CHECK(both[1].first == rank(3));
+  CHECK(both[0].first == rank_of(2));
+  CHECK(both[1].first == rank_of(3));
   core::AttemptUsage sum = both[0].second;
   core::add_gpu_use(sum, both[1].second);
   // Half of the GPU each; one that is alone has all of its use.
   CHECK(ratio(sum.gpu_used_us, sum.gpu_measured_us) >= 0.249);
   CHECK(ratio(sum.gpu_used_us, sum.gpu_measured_us) <= 0.501);
   CHECK(sum.gpu_energy_mj > 0);
-  CHECK_FALSE(meter->end(rank(2)));
+  CHECK_FALSE(meter->end(rank_of(2)));
 }
 
 TEST_CASE("without an answer of the driver nothing is known, and an end does not wait for ever") {
   for (const char* story : {"hang\n", "crash\n", "gpu GPU-b 80 B\n"}) {
     INFO(story);
     Meter meter(story);
-    meter->begin(rank(1), {"GPU-a"}, 1000);
-    meter->end(rank(1));
+    meter->begin(rank_of(1), {"GPU-a"}, 1000);
+    meter->end(rank_of(1));
     CHECK(meter.take(1)[0].second == core::AttemptUsage{});
   }
 }
 
 TEST_CASE("an attempt that has not begun after all is not reported") {
   Meter meter("gpu GPU-a 80 A\nload 50 20 61 200000\n");
-  meter->begin(rank(1), {"GPU-a"}, 1000);
-  meter->drop(rank(1));
-  CHECK_FALSE(meter->end(rank(1)));
+  meter->begin(rank_of(1), {"GPU-a"}, 1000);
+  meter->drop(rank_of(1));
+  CHECK_FALSE(meter->end(rank_of(1)));
   CHECK(meter->take_ready().empty());
 }
