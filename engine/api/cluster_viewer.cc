@@ -1,4 +1,5 @@
 // flow::ClusterViewer: of a state on this machine, or of a head.
+#include <algorithm>
 #include <set>
 
 #include "engine/base/clock.hpp"
@@ -6,6 +7,27 @@
 #include "flow/cluster_view.hpp"
 
 namespace flow {
+
+namespace {
+
+/// What GPUs measure is not in the state: its writer knows it. Adds nothing if that does not
+/// answer.
+void add_gpu_readings(const EngineOptions& options, std::vector<NodeInfo>& workers) {
+  if (std::ranges::all_of(workers, [](const NodeInfo& worker) { return worker.gpus.empty(); }))
+    return;
+  ClusterInfo cluster;
+  try {
+    cluster = cluster_info(options);
+  } catch (const Failed&) {
+    return;
+  }
+  for (NodeInfo& worker : workers) {
+    auto found = std::ranges::find(cluster.nodes, worker.name, &NodeInfo::name);
+    if (found != cluster.nodes.end()) worker.gpu_readings = std::move(found->gpu_readings);
+  }
+}
+
+}  // namespace
 
 struct ClusterViewer::Impl {
   EngineOptions options;
@@ -63,7 +85,10 @@ ClusterViewer::ClusterViewer(const EngineOptions& options) : impl_(std::make_uni
 ClusterViewer::~ClusterViewer() = default;
 
 ClusterView ClusterViewer::view(const std::string& run) {
-  return impl_->head ? impl_->view_of_head(run) : view_state(impl_->options, run);
+  if (impl_->head) return impl_->view_of_head(run);
+  ClusterView view = view_state(impl_->options, run);
+  if (view.has_writer) add_gpu_readings(impl_->options, view.workers);
+  return view;
 }
 
 }  // namespace flow

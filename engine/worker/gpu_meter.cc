@@ -136,17 +136,17 @@ void GpuMeter::loop() {
 // A child that has not answered the last question is given up.
 void GpuMeter::ask(int64_t now_us) {
   wire::ToExecutor message;
-  bool is_silent = false;
+  bool has_timed_out = false;
   {
     std::lock_guard lock(mutex_);
-    is_silent = is_asked_;
+    has_timed_out = is_asked_;
     asked_ = accounts_.gpus();
     for (const std::string& uuid : asked_) message.mutable_measure_gpus()->add_uuids(uuid);
     asked_us_ = now_us;
     is_wanted_ = false;
-    is_asked_ = !is_silent;
+    is_asked_ = !has_timed_out;
   }
-  if (is_silent) return lose_child();
+  if (has_timed_out) return lose_child();
   if (!child_) {
     auto started = spawn_executor(executor_, {"--measure-gpus"}, {});
     if (!started.ok()) return lose_child();

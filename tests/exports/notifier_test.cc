@@ -39,7 +39,7 @@ TEST_CASE("a webhook whose answer does not end holds no other, and its status de
   add("r1", slow);
   add("r2", good);
   REQUIRE(store->commit(batch, false).ok());
-  std::atomic<bool> is_told = false, has_failed = false;
+  std::atomic<bool> has_arrived = false, has_failed = false;
   std::vector<std::string> warnings;
   Notifier notifier(
       *store,
@@ -47,7 +47,7 @@ TEST_CASE("a webhook whose answer does not end holds no other, and its status de
        .put =
            [&](const std::string&, const std::string& row) {
              Notification told = decode_notification(row);
-             if (told.run == "r2" && told.is_done()) is_told = true;
+             if (told.run == "r2" && told.is_done()) has_arrived = true;
              if (told.run == "r1" && told.is_done()) has_failed = true;
              return true;
            },
@@ -67,9 +67,10 @@ TEST_CASE("a webhook whose answer does not end holds no other, and its status de
       HttpPeer& peer = dripping.emplace_back(slow.accept());
       peer.head();
       peer.read(2);
-      peer.send(is_told ? "HTTP/1.1 404 Not Found\r\n\r\n" + large : "HTTP/1.1 503 Busy\r\nA: ");
+      peer.send(has_arrived ? "HTTP/1.1 404 Not Found\r\n\r\n" + large
+                            : "HTTP/1.1 503 Busy\r\nA: ");
     }
-    if (!is_told)
+    if (!has_arrived)
       for (HttpPeer& peer : dripping) peer.send("b");
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }

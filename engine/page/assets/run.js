@@ -61,7 +61,7 @@ function taskCells(run, task) {
     count(task.attempts), elapsedElement(task, isActive(run.status)), task.worker || "–"];
 }
 
-// The report and `flow show` have all of them.
+// `flow show` has all of them.
 const ACTIONS_SHOWN = 5;
 
 function actionItem({ action, by, name, at }) {
