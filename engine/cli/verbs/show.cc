@@ -1,6 +1,4 @@
 // flow show [RUN] [TASK], flow show TASK: a run, its tasks and its result.
-#include <fmt/format.h>
-
 #include <cmath>
 
 #include "engine/cli/display/display.hpp"
@@ -129,8 +127,7 @@ void print_run(const RunInfo& run, bool json, bool with_usage) {
     head.push_back({"budget", run.budget->text() + (run.budget->is_spent ? ", spent" : "")});
   for (const ActionInfo& action : run.actions) {
     std::string name = action.name.empty() ? "" : " `" + action.name + "`";
-    head.push_back(
-        {action.action, fmt::format("by {} at {}{}", action.by, local_time(action.at_ms), name)});
+    head.push_back({action.action, "by " + action.by + " at " + local_time(action.at_ms) + name});
   }
   if (!run.rollover.phase.empty()) head.push_back({"rollover", rollover_text(run.rollover)});
   if (!run.not_resumed.empty()) head.push_back({"not resumed", first_line(run.not_resumed)});

@@ -145,7 +145,9 @@ TEST_CASE("the places where a task may be defined and called") {
        "digits, `_`, `.` and `-`"},
       {"flow.service('a\\xFFb', print)",
        "pipeline.lua:2: flow.service: the name `a\uFFFDb` has the character `\uFFFD`"},
-      {"flow.task(('x'):rep(99) .. 'ü', print)", "x` has 101 characters; a name has 1 to 100"},
+      {"flow.task(('x'):rep(99) .. 'ü', print)",
+       "pipeline.lua:2: flow.task: the name `xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
+       "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx` has 101 characters"},
       {"flow.service('..', print)",
        "pipeline.lua:2: flow.service: the name `..` is that of a folder in a path; take another"},
       {"flow.task('.', print)", "pipeline.lua:2: flow.task: the name `.` is that of a folder"},
