@@ -295,9 +295,11 @@ struct ServiceInfo {
 };
 /// The takeover of a name's traffic by a run: see "Services" in docs/reference-lua.md.
 struct RolloverInfo {
-  std::string phase;     ///< waiting, shifting, observing, measuring, reverting, done; "": none
-  std::string previous;  ///< the run before; "": none
-  std::string reason;    ///< why the traffic goes back
+  /// waiting, shifting, observing, measuring, gated (a task decides), reverting; at the end done,
+  /// reverted, or stopped (it ended before it had the traffic); "": none.
+  std::string phase;
+  std::string previous;          ///< the run before; "": none
+  std::string reason;            ///< why the traffic goes back
   uint32_t step = 0, steps = 0;  ///< from 1
   uint32_t percent = 0;          ///< of the traffic, in this step
 };
