@@ -585,7 +585,7 @@ std::shared_ptr<detail::RunHandle> LocalEngine::resume_for(const std::string& se
   context.notify = notify.value_or("");
   if (!context.is_unattended) context.listener = state;
   auto before = find_detached_run(engine_loop_->parts().store, record.id);
-  if (context.is_detached && before.ok() && *before) keep_options(context, **before);
+  if (before.ok() && *before) keep_options(context, **before);
   Bundle bundle = value_or_throw(decode_bundle(*context.bundle));
   std::string changed = changed_sources(bundle);
   if (!changed.empty()) {

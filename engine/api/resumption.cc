@@ -97,7 +97,7 @@ Status LocalEngine::resume_unattended(const RunId& id) {
   } catch (const Failed& failed) {
     const std::string& why = failed.error.message;
     auto row = find_detached_run(engine_loop_->parts().store, id);
-    if (row.ok() && *row) {
+    if (row.ok() && *row && (*row)->is_detached) {
       (*row)->problem = why;
       engine_loop_->put_metadata(detached_key(id), encode_detached_run(**row));
     }

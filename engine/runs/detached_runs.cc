@@ -13,6 +13,11 @@ void read_number(const Value& row, const char* name, int64_t& to) {
   if (found != nullptr && found->kind() == Value::Kind::integer) to = found->as_integer();
 }
 
+void read_flag(const Value& row, const char* name, bool& to) {
+  const Value* found = row.find(std::string_view(name));
+  if (found != nullptr && found->kind() == Value::Kind::boolean) to = found->as_boolean();
+}
+
 }  // namespace
 
 std::string encode_detached_run(const DetachedRun& run) {
@@ -21,7 +26,8 @@ std::string encode_detached_run(const DetachedRun& run) {
                              {Value("serve_until_ms"), Value(run.serve_until_ms)},
                              {Value("front_lease_ms"), Value(run.front_lease_ms)},
                              {Value("of_head"), Value(run.is_of_head)},
-                             {Value("problem"), Value(run.problem)}}));
+                             {Value("problem"), Value(run.problem)},
+                             {Value("detached"), Value(run.is_detached)}}));
 }
 
 DetachedRun decode_detached_run(std::string_view row) {
@@ -32,9 +38,8 @@ DetachedRun decode_detached_run(std::string_view row) {
   read_number(*value, "serve_for_ms", run.serve_for_ms);
   read_number(*value, "serve_until_ms", run.serve_until_ms);
   read_number(*value, "front_lease_ms", run.front_lease_ms);
-  const Value* of_head = value->find(std::string_view("of_head"));
-  run.is_of_head =
-      of_head != nullptr && of_head->kind() == Value::Kind::boolean && of_head->as_boolean();
+  read_flag(*value, "of_head", run.is_of_head);
+  read_flag(*value, "detached", run.is_detached);
   const Value* problem = value->find(std::string_view("problem"));
   bool is_text = problem != nullptr && problem->kind() == Value::Kind::string;
   if (is_text) run.problem = problem->as_string();
@@ -64,7 +69,8 @@ Result<std::vector<core::RunId>> left_runs(const core::State& state, const Store
     if (!is_to_go_on(run)) continue;
     auto found = find_detached_run(store, id);
     FLOW_TRY(found);
-    if (*found && (for_head || !(*found)->is_of_head)) left.push_back(id);
+    bool is_left = *found && (*found)->is_detached && (for_head || !(*found)->is_of_head);
+    if (is_left) left.push_back(id);
   }
   return left;
 }

@@ -1,4 +1,5 @@
-// Runs that go on without the process that started them: the row that says so.
+// Runs that go on without the process that started them, and the options that a run keeps: their
+// row.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -12,7 +13,7 @@
 
 namespace flow {
 
-/// With what the next process that writes the state resumes a detached run.
+/// With what the next process that writes the state resumes a run.
 struct DetachedRun {
   int64_t grace_ms = RunOptions().grace_ms;
   int64_t serve_for_ms = RunOptions().serve_for_ms;
@@ -20,12 +21,13 @@ struct DetachedRun {
   bool is_of_head = false;      // a head executed it: it waits for the next one
   std::string problem;          // why the last such process could not; "" for none
   int64_t serve_until_ms = -1;  // when serve_for_ms is over, by the state's clock; -1: not begun
+  bool is_detached = true;      // the next writer resumes it by itself; else only a request does
 };
 
 std::string encode_detached_run(const DetachedRun& run);
 /// What the row lacks, or has in another form, is the default.
 DetachedRun decode_detached_run(std::string_view row);
-/// Nothing if the run is not detached.
+/// Nothing if the run is not detached and has no options of its own.
 Result<std::optional<DetachedRun>> find_detached_run(const Store& store, const core::RunId& run);
 /// Why a process could not go on with the run; "" if it could, has not tried, or the row cannot be
 /// read.

@@ -7,9 +7,16 @@
 
 namespace flow {
 
-void put_detachment(const RunContext& context, Batch& batch) {
+bool has_kept_options(const RunContext& context) {
+  const RunOptions unset;
+  return context.is_detached || context.grace_ms != unset.grace_ms ||
+         context.serve_for_ms != unset.serve_for_ms || context.serve_until_ms >= 0 ||
+         context.front_lease_ms != unset.front_lease_ms;
+}
+
+void put_kept_options(const RunContext& context, Batch& batch) {
   std::string key = detached_key(context.record.id);
-  if (!context.is_detached) return batch.erase(Family::kv, std::move(key));
+  if (!has_kept_options(context)) return batch.erase(Family::kv, std::move(key));
   DetachedRun row;
   row.grace_ms = context.grace_ms;
   bool has_end = context.serve_until_ms >= 0;  // its time runs: what is left follows from the end
@@ -17,6 +24,7 @@ void put_detachment(const RunContext& context, Batch& batch) {
   row.serve_until_ms = context.serve_until_ms;
   row.front_lease_ms = context.front_lease_ms;
   row.is_of_head = context.is_of_head;
+  row.is_detached = context.is_detached;
   batch.put(Family::kv, std::move(key), encode_detached_run(row));
 }
 
@@ -50,7 +58,7 @@ std::optional<core::Time> ActiveRuns::take_serve_end(const core::RunId& run, cor
   if (!begins) return std::nullopt;
   if (context->serve_until_ms < 0) {
     context->serve_until_ms = now + context->serve_for_ms;
-    if (context->is_detached) put_detachment(*context, batch);
+    put_kept_options(*context, batch);
   }
   context->serve_for_ms = -1;
   return context->serve_until_ms;

@@ -15,9 +15,12 @@
 
 namespace flow {
 
-/// Keeps with the run whether the next writer goes on with it when this one has died, and how.
-void put_detachment(const RunContext& context, Batch& batch);
-/// The options that a request to resume the detached run does not set are those that it had.
+/// Whether the next writer goes on with the run when this one has died, or the run has options that
+/// a later request to resume it takes over.
+bool has_kept_options(const RunContext& context);
+/// Keeps that with the run.
+void put_kept_options(const RunContext& context, Batch& batch);
+/// The options that a request to resume the run does not set are those that it had.
 void keep_options(RunContext& context, const DetachedRun& before);
 
 /// Used by the turn's thread.
@@ -43,7 +46,7 @@ class ActiveRuns {
     if (number_of(run) == number) contexts_.erase(run);
   }
   /// Until when the run serves: once, when it serves in this process and a limit was given. The
-  /// time of a detached run goes on in the next process, for which the end is kept in `batch`.
+  /// time goes on in the next process, for which the end is kept in `batch`.
   std::optional<core::Time> take_serve_end(const core::RunId& run, core::Time now, Batch& batch);
 
   /// Whether the run will have the status `interrupted`.

@@ -180,7 +180,7 @@ bool EngineLoop::outlive_client(const RunId& run) {
           return;
         }
         context->is_detached = true;
-        put_detachment(*context, batch);
+        put_kept_options(*context, batch);
         log::info("client has died, its run goes on", {.run = run});
       }}});
   return is_done && goes_on && !stopped_by();

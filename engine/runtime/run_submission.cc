@@ -228,7 +228,7 @@ Status RunSubmission::add(Prepared prepared, int32_t jobs, bool replaces) {
     is_admitted = core::admit(state, submitted);
     if (!is_admitted) return;
     if (replaces) stored_runs_.erase(id, batch);
-    if (replaces || context.is_detached) put_detachment(context, batch);
+    if (replaces || has_kept_options(context)) put_kept_options(context, batch);
     if (replaces) batch.erase(Family::kv, notify_key(id));
     if (!context.notify.empty()) batch.put(Family::kv, notify_key(id), context.notify);
     active_runs_.put(id, std::move(context));
@@ -335,7 +335,7 @@ void RunSubmission::attend(RunContext context, const core::Run& run, Batch& batc
   }
   if (!context.request.empty()) batch.put(Family::kv, request_key(context.request), id);
   if (context.environment) hide_secrets(*run.plan, *context.environment);
-  put_detachment(context, batch);
+  put_kept_options(context, batch);
   active_runs_.put(id, std::move(context));
   std::set<core::UnitId> up;  // of replicas their set
   for (core::UnitId service : run.services)
@@ -424,7 +424,7 @@ Result<RunSubmission::Loaded> RunSubmission::load(RunContext context, const std:
       recorder_.record(core::BudgetSet{id, std::move(terms)}, recorder_.turn_time());
     }
     if (context.environment) hide_secrets(*state.runs.at(id).plan, *context.environment);
-    put_detachment(context, batch);
+    put_kept_options(context, batch);
     active_runs_.put(id, std::move(context));
     if (!result->is_admitted) return {};
     if (!request.empty()) batch.put(Family::kv, request_key(request), id);

@@ -4,6 +4,7 @@ state, and in the flow that takes the state over.
 
 usage: detached.py --flow BIN [TEST...]
 """
+import glob
 import json
 import os
 import signal
@@ -303,6 +304,47 @@ local factor'''.replace("FOLDER", self.folder)
         self.start("run", ".", "--name", "prod", "--param", "by=3", *LEASE)
         self.until("both have their part", lambda: sorted(percent or 0 for percent in self.percents().values()) == [50, 50])
         self.assertEqual(self.pids()[left["run"]], pids)
+
+    def lease(self):
+        """Of the front, in milliseconds."""
+        (record,) = glob.glob(os.path.join(self.state, "fronts", "*", "front.pid"))
+        with open("/proc/%s/cmdline" % self.read(record).strip(), "rb") as command:
+            words = command.read().decode().split("\0")
+        return int(words[words.index("--lease") + 1])
+
+    def test_a_run_that_was_followed_keeps_its_lease_in_each_resume(self):
+        def end_services():
+            self.until("nothing serves any more", lambda: not any(os.path.exists("/proc/%d" % pid) for pid in self.serving()))
+        self.write("plain.lua", 'local flow = require "flow"\nreturn flow.pipeline("plain", {}, function() return 1 end)')
+        run = self.start("run", ".", "--name", "prod", "--front-lease", "150ms")
+        self.until("it serves", lambda: self.flow("show", "prod").code == 0 and self.show("prod")["status"] == "serving")
+        self.assertEqual(self.lease(), 150)
+        self.kill(run)
+        end_services()
+        self.good("run", "plain.lua")
+        self.assertEqual(self.show("prod")["status"], "interrupted")  # nobody goes on with it by itself
+        left = self.detached("resume", "prod")
+        self.assertEqual(self.lease(), 150)
+        self.kill_pid(left["pid"])
+        end_services()
+        self.start("resume", "prod")
+        self.until_serves(left["run"])
+        self.assertEqual(self.lease(), 150)
+
+    def test_a_run_that_was_followed_keeps_for_how_long_it_serves(self):
+        for resume in ("resume", "prod"), ("resume", "prod", "--detach"):
+            self.write("pipeline.lua", SCRIPT.replace("OPTIONS", "port = 0").replace("return n end", """
+  flow.fs.append("%s", "x")
+  while not flow.fs.exists("%s") do end
+  return n end""" % (self.path("started"), self.path("open")), 1))
+            run = self.start("run", ".", "--name", "prod", "--serve-for", "0s", "--fresh")
+            self.until("its task runs", lambda: os.path.exists(self.path("started")))
+            self.kill(run)
+            self.open("open")
+            self.good(*resume)
+            self.until("it has ended", lambda: self.show("prod")["status"] == "succeeded")
+            os.remove(self.path("started"))
+            os.remove(self.path("open"))
 
     def test_a_run_that_was_stopped_is_not_resumed(self):
         self.hold()

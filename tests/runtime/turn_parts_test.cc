@@ -250,6 +250,25 @@ TEST_CASE("the time that a detached run serves goes on in the next process") {
   CHECK(parts.active_runs.take_serve_end("r", 200, batch) == 280);
 }
 
+TEST_CASE("a run that is followed keeps the options that it was given") {
+  RunContext first;
+  first.record.id = "r";
+  Batch none;
+  put_kept_options(first, none);
+  REQUIRE(none.writes.size() == 1);
+  CHECK_FALSE(none.writes[0].value);  // erased
+  first.front_lease_ms = 3;
+  Batch batch;
+  put_kept_options(first, batch);
+  REQUIRE(batch.writes.size() == 1);
+  const DetachedRun row = decode_detached_run(*batch.writes[0].value);
+  CHECK_FALSE(row.is_detached);
+  RunContext next;
+  keep_options(next, row);
+  CHECK(next.front_lease_ms == 3);
+  CHECK(next.serve_for_ms == -1);
+}
+
 TEST_CASE("a listener gets its run's events in one call, and an interrupted run's end once") {
   Parts parts;
   parts.submit("r");
@@ -269,7 +288,7 @@ TEST_CASE("a listener gets its run's events in one call, and an interrupted run'
   run.status = core::RunStatus::serving;
   CHECK(parts.active_runs.take_serve_end("r", 100, batch) == 150);
   CHECK_FALSE(parts.active_runs.take_serve_end("r", 100, batch));
-  CHECK(batch.writes.empty());
+  CHECK(batch.writes.size() == 1);  // the end is kept, once
   run.status = core::RunStatus::running;
   run.stopping = true;
   CHECK(parts.active_runs.is_being_interrupted("r"));
