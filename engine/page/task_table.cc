@@ -60,6 +60,12 @@ uint64_t mark_of(core::UnitId id, const core::Unit& unit) {
   return std::max<uint64_t>(hash.get(), 1);
 }
 
+/// How many tasks are asked for their reasons in an update: each looks at all units.
+size_t reasons_in_update(size_t units) {
+  constexpr size_t kUnitsSeen = 5'000'000, kLeast = 32;
+  return std::max(kLeast, kUnitsSeen / std::max<size_t>(units, 1));
+}
+
 bool may_wait(const core::Unit& unit) {
   return unit.status == core::UnitStatus::pending || unit.status == core::UnitStatus::ready ||
          unit.status == core::UnitStatus::waiting;
@@ -131,20 +137,21 @@ void TaskTable::update(const RunInfo& run, const core::Run& units, const core::S
   // Marks hold within one state: in another one, numbers of workers may mean others.
   const bool is_other = std::exchange(state_, &state) != &state;
   const bool has_new_tags = std::exchange(tags_, units.tagged.size()) != units.tagged.size();
+  const size_t reasons_max = reasons_in_update(units.units.size());
   size_t asked = 0, next_reason = 0;
   for (size_t i = 0; i < rows_.size(); i++) {
     const core::Unit& unit = units.units[shown[i]];
-    uint64_t mark = mark_of(shown[i], unit);
-    bool is_asked = i >= reasons_from_ && asked < kReasonsMax && may_wait(unit);
-    if (is_asked) {
-      asked++;
-      next_reason = i + 1;
-    }
-    if (rows_[i].mark == mark && !is_asked && !is_other && !has_new_tags) continue;
-    set_row(i, info_of_task(units, shown[i], &state));
+    const uint64_t mark = mark_of(shown[i], unit);
+    const bool is_changed = rows_[i].mark != mark || is_other || has_new_tags;
+    const bool waits = may_wait(unit), is_in_turn = waits && i >= reasons_from_;
+    const bool is_asked = waits && asked < reasons_max && (is_changed || is_in_turn);
+    if (!is_changed && !is_asked) continue;
+    if (is_asked) asked++;
+    if (is_asked && is_in_turn) next_reason = i + 1;
+    set_row(i, info_of_task(units, shown[i], &state, is_asked));
     rows_[i].mark = mark;
   }
-  reasons_from_ = asked < kReasonsMax ? 0 : next_reason;
+  reasons_from_ = asked < reasons_max ? 0 : next_reason;
   if (has_changed_) sequence_++;
 }
 

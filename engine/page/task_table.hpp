@@ -22,13 +22,11 @@ class TaskTable {
   /// `number` differs from that of all other tables of the process.
   explicit TaskTable(uint64_t number) : number_(number) {}
 
-  /// Of tasks that wait and have not changed, this many are asked for their reasons in an update.
-  static constexpr size_t kReasonsMax = 10'000;
-
   /// Takes over what has changed, and drops the run's tasks afterwards.
   void update(RunInfo run);
-  /// The same for a run that is followed. Only the rows of tasks that have changed are made again.
-  /// `run` has no tasks.
+  /// The same for a run that is followed. Only the rows of tasks that have changed are made again,
+  /// and of tasks that wait, some are asked for their reasons in each update, in turn: in a run of
+  /// more than some 2,000 units a row may lack its reason until then. `run` has no tasks.
   void update(const RunInfo& run, const core::Run& units, const core::State& state);
   /// Grows with each change.
   uint64_t sequence() const { return sequence_; }

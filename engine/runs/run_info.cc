@@ -44,7 +44,8 @@ TaskUsage usage_of(const core::Run& run, core::UnitId unit) {
 
 }  // namespace
 
-TaskInfo info_of_task(const core::Run& run, core::UnitId unit, const core::State* state) {
+TaskInfo info_of_task(const core::Run& run, core::UnitId unit, const core::State* state,
+                      bool has_reason) {
   const core::Unit& u = run.units[unit];
   TaskInfo info;
   info.name = InputResolver::unit_name(run, unit);
@@ -83,7 +84,8 @@ TaskInfo info_of_task(const core::Run& run, core::UnitId unit, const core::State
   }
   bool waits = u.status == core::UnitStatus::pending || u.status == core::UnitStatus::ready ||
                u.status == core::UnitStatus::waiting;
-  if (waits && state != nullptr) info.waits_for = core::explain_wait(*state, run.id, unit);
+  if (waits && has_reason && state != nullptr)
+    info.waits_for = core::explain_wait(*state, run.id, unit);
   return info;
 }
 

@@ -22,8 +22,10 @@ RunInfo summary_of_record(const RunRecord& record, InputResolver& resolver);
 std::vector<NodeInfo> nodes_of(const core::State& state);
 RunInfo info_of_run(const core::Run& run, const RunRecord& record, InputResolver& resolver,
                     const core::State* state);
-/// Of a unit that is_shown(). `state` as of info_of_run().
-TaskInfo info_of_task(const core::Run& run, core::UnitId unit, const core::State* state);
+/// Of a unit that is_shown(). `state` as of info_of_run(); the reason of a task that waits is left
+/// out without `has_reason`.
+TaskInfo info_of_task(const core::Run& run, core::UnitId unit, const core::State* state,
+                      bool has_reason = true);
 /// Whether the unit is listed among the run's tasks.
 bool is_shown(const core::Run& run, core::UnitId unit);
 RunInfo summary_of_run(const core::Run& run, const RunRecord& record, InputResolver& resolver,

@@ -17,7 +17,8 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "page"))
 from page_place import BIG  # noqa: E402
-from page_views import Views, programs  # noqa: E402
+from browser import programs  # noqa: E402
+from page_views import Views  # noqa: E402
 from place import OPTIONS  # noqa: E402
 
 TIMES = 3
@@ -150,6 +151,7 @@ def main():
             bench.followed(tasks)
     finally:
         bench.doCleanups()
+        Bench.doClassCleanups()
 
 
 if __name__ == "__main__":
