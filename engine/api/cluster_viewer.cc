@@ -10,7 +10,7 @@ namespace flow {
 
 namespace {
 
-/// What GPUs measure is not in the state: its writer knows it. Adds nothing if that does not
+/// Readings of GPUs are kept by the writer and not in the state. Adds none if the writer does not
 /// answer.
 void add_gpu_readings(const EngineOptions& options, std::vector<NodeInfo>& workers) {
   if (std::ranges::all_of(workers, [](const NodeInfo& worker) { return worker.gpus.empty(); }))

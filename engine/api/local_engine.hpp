@@ -114,7 +114,7 @@ class LocalEngine final : public EngineService, private RunEngine {
   void interrupt_runs(const Error& why) override;
   Status await_workers();
   RunInfo describe_run(const RunId& id, bool tasks);
-  /// What the GPUs of a worker measured last; "": of this machine.
+  /// The newest readings of the GPUs of a worker; "": of this machine.
   std::vector<GpuReading> readings_of(const std::string& worker) const;
   bool is_head() const { return !options_.listen.empty() || options_.slurm.has_value(); }
   /// Goes on with the detached runs of earlier writers, as EngineOptions::resume_detached says.

@@ -65,7 +65,7 @@ class EngineConnection {
   /// use the connection during this call. Only clients over a Unix socket detect stalls, and only
   /// where receive() has no time limit.
   virtual void set_stall_handler(std::function<void()>) {}
-  /// Who asks, if a request does not say it.
+  /// The requester of a request without a name.
   virtual std::string default_requester() const { return "unknown"; }
   /// Whether the peer speaks another version of the protocol. Only for the thread that receives.
   bool is_other_version() const { return is_other_version_; }

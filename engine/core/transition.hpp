@@ -77,7 +77,7 @@ class Transition {
   };
 
   Run& run(const RunId& id);
-  /// Keeps the action with the run, unless nobody asked for it.
+  /// Keeps the action with the run if it has a requester.
   static void note_action(Run& run, Action action);
   template <typename C>
   void emit(C command) {
