@@ -1,5 +1,5 @@
 # Finds every component. A missing required one stops the configuration with its package; optional
-# ones (CUDA, NCCL, UCX, LIBEDIT, GRPC) are AUTO, ON or OFF, and a summary lists what was found and what was
+# ones (CUDA, NVTX, NCCL, UCX, LIBEDIT, GRPC) are AUTO, ON or OFF, and a summary lists what was found and what was
 # left out.
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
@@ -148,6 +148,14 @@ if(FLOW_HAS_CUDA AND cuda_sources)
   endif()
 endif()
 
+# Ranges for profilers: headers only, which come with the CUDA toolkit; a build without CUDA uses them too.
+find_path(FLOW_NVTX_INCLUDE nvtx3/nvToolsExt.h HINTS $ENV{CUDA_HOME}/include /usr/local/cuda/include)
+set(found "")
+if(FLOW_NVTX_INCLUDE)
+  set(found "NVTX 3")
+endif()
+flow_component(NVTX "${found}" "engine/base/profiler_range.cc" "Install the CUDA toolkit (nvtx3/nvToolsExt.h)")
+
 # Loaded at run time. Only a test reads its header, and compares our declarations with it.
 find_path(FLOW_NCCL_INCLUDE nccl.h HINTS /usr/local/cuda/include)
 flow_component(NCCL "loaded where it is needed (libnccl.so.2)" "${nccl_sources}" "")
@@ -222,7 +230,7 @@ configure_file(${PROJECT_SOURCE_DIR}/cmake/flow_build_config.hpp.in
 
 message(STATUS "flow ${PROJECT_VERSION}, ${CMAKE_BUILD_TYPE}:")
 message(STATUS "  Lua ${LUA_VERSION}, OpenBLAS ${OPENBLAS_VERSION}, Protobuf ${Protobuf_VERSION}, RocksDB ${ROCKSDB_LIBRARY}")
-foreach(component CUDA NCCL UCX LIBEDIT GRPC)
+foreach(component CUDA NVTX NCCL UCX LIBEDIT GRPC)
   message(STATUS "  ${component}: ${FLOW_${component}_TEXT}")
 endforeach()
 if(FLOW_SANITIZE)

@@ -1,6 +1,7 @@
 # Warnings, sanitizers, and flow_library(), which defines every library of this project.
 set(FLOW_CUDA AUTO CACHE STRING "Build CUDA kernels: AUTO, ON or OFF")
 set(FLOW_CUDA_ARCHITECTURES all CACHE STRING "GPUs of the CUDA kernels: all that are supported, none, or a list in the form of CMAKE_CUDA_ARCHITECTURES")
+set(FLOW_NVTX AUTO CACHE STRING "Build ranges for profilers (NVTX): AUTO, ON or OFF")
 set(FLOW_NCCL AUTO CACHE STRING "Build NCCL collectives: AUTO, ON or OFF")
 set(FLOW_UCX AUTO CACHE STRING "Build the UCX transport: AUTO, ON or OFF")
 set(FLOW_LIBEDIT AUTO CACHE STRING "Build line editing of `flow repl`: AUTO, ON or OFF")

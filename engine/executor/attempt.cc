@@ -357,6 +357,13 @@ std::map<std::string, std::string> Attempt::identity() const {
   return identity;
 }
 
+std::string Attempt::profile_name() const {
+  constexpr size_t kTaskMax = 150;
+  std::string name =
+      fmt::format("{} #{}", cut_text(hidden(shown_task()), kTaskMax), start_.id().attempt());
+  return start_.ranks() > 1 ? fmt::format("{} rank {}", name, start_.id().rank()) : name;
+}
+
 std::string Attempt::visible_gpus() const {
   return fmt::format("{}",
                      fmt::join(start_.visible_size() > 0 ? start_.visible() : start_.gpus(), ","));

@@ -87,6 +87,8 @@ class Attempt final : public AttemptHost {
   const wire::Start& start() const { return start_; }
   /// The task's name with its tag, for texts.
   std::string shown_task() const { return tagged_name(start_.task(), start_.tag()); }
+  /// "train #2", of a gang "train #2 rank 1": of its range in a profile.
+  std::string profile_name() const;
   WorkerLink& link() { return link_; }
   const std::string& state_dir() const { return state_dir_; }
   /// Stages an input at inputs/N/NAME of the scratch folder: as a link, or as a copy if the task

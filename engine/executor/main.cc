@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "engine/base/files.hpp"
+#include "engine/base/profiler_range.hpp"
 #include "engine/executor/attempt.hpp"
 #include "engine/executor/environment.hpp"
 #include "engine/executor/gang.hpp"
@@ -161,6 +162,7 @@ void run_attempt(WorkerLink& link, Scripts& scripts, BlobFiles& blobs, Checkpoin
     if (Digest::from_bytes(blob.digest(), digest)) blobs.add_received(digest, blob.data());
   }
   Attempt attempt(link, blobs, checkpoints, meter, start, state_dir);
+  ProfilerRange range([&] { return attempt.profile_name(); });
   Value args = decoded(start.args());
   auto kind = static_cast<TaskKind>(start.kind());
   if (start.memory_bytes() > 0 && !wait_for_cgroup()) {  // the limit is set on the group
@@ -224,6 +226,7 @@ void run_attempt(WorkerLink& link, Scripts& scripts, BlobFiles& blobs, Checkpoin
 int serve_attempts(const std::string& state_dir, const std::string& cgroup) {
   if (!cgroup.empty()) join_cgroup(cgroup);
   process_environment();  // reads the environment of the process
+  has_profiler();         // by that environment, not by a task's
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   // Signals to the whole process group, such as Ctrl-C, are handled by the head, which sends stop
   // commands. Empty handlers, because ignored signals would stay ignored in a task's commands.

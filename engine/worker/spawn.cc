@@ -37,9 +37,9 @@ bool is_of_machine(std::string_view name) {
   constexpr std::string_view kNames[] = {"PATH", "HOME",   "LANG",          "LANGUAGE",
                                          "TZ",   "TMPDIR", "GLIBC_TUNABLES"};
   constexpr std::string_view kOfAttempts[] = {"FLOW_RUN", "FLOW_TASK", "FLOW_ATTEMPT"};
-  constexpr std::string_view kPrefixes[] = {"LC_",   "LD_",   "CUDA_",     "NVIDIA_", "NCCL_",
-                                            "UCX_",  "OMP_",  "OPENBLAS_", "MALLOC_", "ASAN_",
-                                            "TSAN_", "LSAN_", "UBSAN_",    "LLVM_",   "FLOW_"};
+  constexpr std::string_view kPrefixes[] = {
+      "LC_",   "LD_",   "CUDA_", "NVIDIA_", "NCCL_", "UCX_",  "OMP_",  "OPENBLAS_", "MALLOC_",
+      "ASAN_", "TSAN_", "LSAN_", "UBSAN_",  "LLVM_", "FLOW_", "NVTX_", "NSYS_",     "QUADD_"};
   if (std::ranges::find(kOfAttempts, name) != std::end(kOfAttempts)) return false;
   return std::ranges::find(kNames, name) != std::end(kNames) ||
          std::ranges::any_of(kPrefixes, [&](auto prefix) { return name.starts_with(prefix); });

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "engine/base/profiler_range.hpp"
 #include "kernels/shared/types.hpp"
 #include "kernels/tensor/ops.hpp"
 
@@ -156,6 +157,7 @@ void KernelLaunch::copy_back(const std::vector<std::pair<size_t, Tensor>>& copie
 
 void KernelLaunch::run(const Driver& driver, LoadedFunction& function, const Grid& grid,
                        void* stream) {
+  ProfilerRange range([&] { return source_.name; });
   tensors::NoRecord off;
   std::vector<PackedNumber> values;
   std::vector<Tensor> kept;

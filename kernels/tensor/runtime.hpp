@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/profiler_range.hpp"
 #include "flow/result.hpp"
 #include "kernels/table.hpp"
 #include "kernels/tensor/staging.hpp"
@@ -62,6 +63,7 @@ void check_argument(const char*, const Other&) {}
 template <typename... Parameters, typename... Arguments>
 void call(const Device& device, int (*Kernels::*row)(Stream&, Parameters...), const char* name,
           Arguments&&... given) {
+  ProfilerRange range(name);
   Stream& stream = stream_of(device);
   if (check_operand != nullptr && device.kind != Device::cpu) (check_argument(name, given), ...);
   for (;;) {

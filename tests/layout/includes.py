@@ -9,7 +9,7 @@ import sys
 # may include itself, the public headers, and the folders above it.
 ENGINE = [
     ("engine/include/flow", []),
-    ("engine/base", ["fmt/"]),
+    ("engine/base", ["fmt/", "nvtx3/"]),
     ("engine/crypto", ["openssl/", "sodium.h"]),
     ("engine/process", ["fmt/"]),
     ("engine/value", ["fmt/", "nlohmann/"]),

@@ -1,9 +1,13 @@
 // The arguments of a launch at the driver: sizes, shared memory, stream, and each parameter's
 // bytes.
 #include <catch2/catch.hpp>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 
+#include "engine/base/profiler_range.hpp"
 #include "kernels/jit/call.hpp"
+#include "tests/kernels/jit/folder.hpp"
 
 using namespace flow;
 using namespace flow::jit;
@@ -99,6 +103,29 @@ TEST_CASE("each parameter reaches the driver with the bytes of its C++ type") {
                                                 word_of(y.view().data), 15, 5});
   CHECK(launched.sizes == std::vector<unsigned>{4, 1, 1, 4, 1, 1, 0});
   CHECK(launched.stream == &stream);
+}
+
+// ctest runs this program with the tool of tests/executor, if there is NVTX.
+TEST_CASE("a launch is a range in a profile, and the copies around it are ranges in it") {
+  bool wants_profiler = std::getenv("NVTX_INJECTION64_PATH") != nullptr;
+  CHECK(has_profiler() == wants_profiler);
+  if (!has_profiler()) return;
+  Folder folder;
+  std::string path = folder.path + "/ranges";
+  Driver driver = recording();
+  KernelSource source = source_of("x: inout f64");
+  Tensor all = Tensor::zeros(DType::f64, {3, 2});
+  KernelLaunch call(source);
+  call.set_tensor(0, Tensor(kernels::swap_dims(all.view(), 0, 1), all.storage()));
+  LoadedFunction function;
+  function.threads_max = 1024;
+  ::setenv("FLOW_TEST_RANGES", path.c_str(), 1);
+  call.run(driver, function, Grid{}, &stream);
+  ::unsetenv("FLOW_TEST_RANGES");
+  std::ifstream file(path);
+  std::string ranges;
+  for (std::string line; std::getline(file, line);) ranges += line.substr(line.find(' ')) + ";";
+  CHECK(ranges == " push f; push copy; pop; push copy; pop; pop;");
 }
 
 TEST_CASE("a grid covers the elements of the first result, and an empty one starts nothing") {
