@@ -66,10 +66,11 @@ class RunCosts {
            core::consumption_of_attempt(*loaded.state, run, unit, AttemptEnding::succeeded, until))
         merge(task.used, part);
     int64_t peak = core::totals_of(run, unit).peak_memory;
+    size_t ranks = u.detail ? u.detail->others.size() + 1 : 1;
     bool has_one = u.attempts == 1 && u.finished > 0 && peak >= 0;
     if (has_one)
-      task.peak_memory_byte_ms =
-          static_cast<double>(peak) * static_cast<double>(u.finished - u.started);
+      task.peak_memory_byte_ms = static_cast<double>(ranks) * static_cast<double>(peak) *
+                                 static_cast<double>(u.finished - u.started);
     if (is_cached) task.saved = saved_by(u);
     return task;
   }

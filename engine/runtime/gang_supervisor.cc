@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "engine/core/gangs.hpp"
+#include "engine/core/usage_of_ranks.hpp"
 
 namespace flow {
 
@@ -179,7 +180,7 @@ core::AttemptFailed GangSupervisor::take_failure(Gang& gang) {
         failure.message;
   }
   core::AttemptUsage usage = gang.usage;
-  core::add_gpu_use(usage, gang.gpus);
+  core::add_rank(usage, gang.used);
   return {gang.id, std::move(failure), gang.failed_rank, gang.worker_died, usage};
 }
 
@@ -265,16 +266,16 @@ void GangSupervisor::note_rank_end(const core::AttemptId& id, uint32_t rank,
   if (expected == unreported_ranks_.end()) {
     Gang* gang = find(id, rank);
     bool is_new = gang != nullptr && gang->ended_ranks.insert(rank).second;
-    if (is_new) core::add_gpu_use(gang->gpus, usage);
+    if (is_new) core::add_rank(gang->used, usage);
   } else if (--expected->second == 0) {
     unreported_ranks_.erase(expected);
   }
 }
 
-void GangSupervisor::add_gpus_of_ranks(const core::AttemptId& id, core::AttemptUsage& usage) const {
+void GangSupervisor::add_use_of_ranks(const core::AttemptId& id, core::AttemptUsage& usage) const {
   auto found = gangs_.find({id.run, id.unit});
   bool is_known = found != gangs_.end() && found->second.id == id;
-  if (is_known) core::add_gpu_use(usage, found->second.gpus);
+  if (is_known) core::add_rank(usage, found->second.used);
 }
 
 bool GangSupervisor::has_rank_ended(const core::AttemptId& id, uint32_t rank) const {

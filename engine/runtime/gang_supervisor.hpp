@@ -54,8 +54,8 @@ class GangSupervisor {
   /// If a rank of the event's attempt has failed, replaces the event by that failure. Returns
   /// whether it did.
   bool replace_by_first_failure(core::Event& event);
-  /// Adds what the GPUs of the other ranks that have ended measured.
-  void add_gpus_of_ranks(const core::AttemptId& id, core::AttemptUsage& usage) const;
+  /// Adds what the other ranks that have ended used.
+  void add_use_of_ranks(const core::AttemptId& id, core::AttemptUsage& usage) const;
 
   /// The next time at which report_due_failure() must be called; INT64_MAX: never.
   core::Time next_report_at() const;
@@ -94,7 +94,7 @@ class GangSupervisor {
     uint32_t failed_rank = 0;                 // the rank of `failure`
     core::AttemptUsage usage;                 // of rank 0, once it has failed
     std::set<uint32_t> ended_ranks;           // of ranks above 0
-    core::AttemptUsage gpus;                  // of these: what their GPUs measured
+    core::AttemptUsage used;                  // by these
     bool worker_died = false;                 // with the failed rank
     core::Time report_at = 0;                 // when the failure is recorded at the latest
     bool is_finalizing = false;               // rank 0 writes its state, and is killed

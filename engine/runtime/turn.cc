@@ -97,7 +97,7 @@ void Turn::decide(std::vector<TurnInput> inputs) {
 }
 
 bool Turn::handle(PostedEvent& posted, core::Time now) {
-  bool has_gpus_of_ranks = gangs_.replace_by_first_failure(posted.event);
+  bool has_use_of_ranks = gangs_.replace_by_first_failure(posted.event);
   if (!core::admit(state_, posted.event)) {
     log_rejected_report(state_, posted.event, posted.reporter);
     return false;
@@ -110,7 +110,7 @@ bool Turn::handle(PostedEvent& posted, core::Time now) {
   core::Time at = time_of(posted, now);
   if (AttemptEnd end = end_of(posted.event); end.usage != nullptr) {
     add_commit_time(posted, now, *end.usage);
-    if (!has_gpus_of_ranks) gangs_.add_gpus_of_ranks(*end.id, *end.usage);
+    if (!has_use_of_ranks) gangs_.add_use_of_ranks(*end.id, *end.usage);
   }
   recorder_.record(std::move(posted.event), at);
   return true;

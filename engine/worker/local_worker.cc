@@ -205,6 +205,7 @@ void LocalWorker::loop() {
     dispatch(true);
     for (Slot& slot : slots_) write_slot(slot);
     report_measured();
+    report_gangs();
     std::vector<MemorySample> samples = due_samples();
     if (reports_.empty() && found_ports_.empty() && samples.empty()) continue;
     std::vector<Report> reports = std::exchange(reports_, {});
@@ -263,7 +264,7 @@ void LocalWorker::reap_exited() {
 }
 
 bool LocalWorker::needs_tick() const {
-  if (drain_by_us_ > 0) return true;
+  if (drain_by_us_ > 0 || !gang_results_.empty()) return true;
   if (std::ranges::any_of(fronts_, [&](const Front& front) {
         return front.process.pidfd < 0 || (!front.control && is_needed(front)) ||
                awaits_gate(front);

@@ -159,6 +159,15 @@ class LocalWorker final : public Worker {
   bool hold_for_gpus(Report& report);
   /// Reports held ends whose GPUs are measured.
   void report_measured();
+  /// Keeps the result of a gang, which rank 0 reports, until its other ranks here have reported
+  /// what they used: they end with it. Returns whether it is one.
+  bool hold_for_ranks(Report& report);
+  /// Whether another rank of the attempt has not reported its end yet.
+  bool has_other_ranks(const core::AttemptId& id) const;
+  /// Reports held results of gangs whose other ranks have ended, or take too long.
+  void report_gangs();
+  /// Before a report of how another rank ended without a result.
+  void report_gang(const core::AttemptId& id);
   /// Looks at all processes of the machine: not to be called with the lock.
   static void take_samples(std::vector<MemorySample>& samples);
   void note_samples(const std::vector<MemorySample>& samples, int64_t began_us);
@@ -252,8 +261,10 @@ class LocalWorker final : public Worker {
   int64_t memory_checked_us_ = 0;
   int64_t next_sample_us_ = 0;
   std::unique_ptr<GpuMeter> meter_;
-  std::set<RankId> measured_;           // that the meter knows and that have not ended
-  std::list<Report> held_;              // ends that wait for the meter
+  std::set<RankId> measured_;            // that the meter knows and that have not ended
+  std::list<Report> held_;               // ends that wait for the meter
+  std::set<core::AttemptId> gang_ends_;  // of gangs: rank 0 has a result, not reported yet
+  std::list<std::pair<Report, int64_t>> gang_results_;  // that wait for ranks, until then
   int64_t oom_kills_ = 0;               // kills in the worker's own group that were counted
   int64_t last_duration_us_ = kSpinUs;  // of the newest attempt that ended
   std::thread thread_;

@@ -17,6 +17,11 @@ constexpr size_t kTailLineMax = 2000;
 constexpr size_t kErrorLineMax = 64 * 1024;
 constexpr size_t kLogCost = 1024;  // memory cost of a log line or a metric besides its text
 
+bool has_result(const TaskFinished& finished) {
+  return finished.outcome == TaskFinished::Outcome::succeeded ||
+         finished.outcome == TaskFinished::Outcome::waiting;
+}
+
 }  // namespace
 
 bool LocalWorker::read_slot(Slot& slot) {
@@ -103,6 +108,8 @@ void LocalWorker::handle(Slot& slot, wire::FromExecutor& message) {
     if (running->memory_peak > finished->usage.peak_memory && running->memory_peak > 0)
       finished->usage.peak_memory = running->memory_peak;
     adjust(slot, *running, *finished);
+    bool is_of_gang = running->order.ranks > 1 && has_result(*finished);
+    if (is_of_gang && running->order.rank == 0) gang_ends_.insert(report.id);
     // The head adds the rank that caused a timeout.
     if (running->order.ranks > 1 && !finished->of_gang && !running->timed_out)
       finished->failure = of_rank(running->order, std::move(finished->failure));
@@ -118,7 +125,10 @@ void LocalWorker::handle(Slot& slot, wire::FromExecutor& message) {
 }
 
 void LocalWorker::add_report(Report&& report) {
+  const auto* end = report.as<TaskFinished>();
+  if (!gang_results_.empty() && end != nullptr && !has_result(*end)) report_gang(report.id);
   if (!measured_.empty() && hold_for_gpus(report)) return;
+  if (!gang_ends_.empty() && hold_for_ranks(report)) return;
   if (auto* lines = report.as<LogLines>()) {
     lines->cost = lines->text.size() + kLogCost;
     unacked_ += lines->cost;
@@ -133,15 +143,14 @@ void LocalWorker::add_report(Report&& report) {
 }
 
 void LocalWorker::adjust(const Slot& slot, AssignedAttempt& running, TaskFinished& finished) {
-  bool has_result = finished.outcome == TaskFinished::Outcome::succeeded ||
-                    finished.outcome == TaskFinished::Outcome::waiting;
+  bool is_result = has_result(finished);
   int64_t timeout_us = running.order.timeout_ms * 1000;
   bool is_late = timeout_us > 0 && finished.duration_us > timeout_us;
   // Also if the attempt ended before the worker checked its time.
-  if (has_result) running.timed_out = running.timed_out || is_late;
-  if (has_result && !running.timed_out && !running.over_memory) return;
+  if (is_result) running.timed_out = running.timed_out || is_late;
+  if (is_result && !running.timed_out && !running.over_memory) return;
   if (running.timed_out) {
-    running.has_late_result = has_result;
+    running.has_late_result = is_result;
     finished.outcome = TaskFinished::Outcome::failed;
     finished.failure = timeout_failure(running, finished.failure.evidence);
     finished.of_gang = false;

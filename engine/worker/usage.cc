@@ -15,7 +15,8 @@ namespace {
 
 constexpr int64_t kUsPerSecond = 1'000'000;
 constexpr int64_t kSampleUs = 1'000'000;
-constexpr int64_t kSampleShare = 100;  // looking takes at most this part of a CPU
+constexpr int64_t kRanksUs = 2'000'000;  // from rank 0's result to the ends of the other ranks
+constexpr int64_t kSampleShare = 100;    // looking takes at most this part of a CPU
 
 int64_t us_of(const timeval& time) { return int64_t{time.tv_sec} * kUsPerSecond + time.tv_usec; }
 
@@ -95,9 +96,43 @@ void LocalWorker::report_measured() {
         std::ranges::find_if(held_, [&](const Report& each) { return each.rank_id() == id; });
     if (held == held_.end()) continue;
     core::add_gpu_use(held->as<TaskFinished>()->usage, usage);
-    reports_.push_back(std::move(*held));
+    Report report = std::move(*held);
     held_.erase(held);
+    if (!hold_for_ranks(report)) reports_.push_back(std::move(report));
   }
+}
+
+bool LocalWorker::hold_for_ranks(Report& report) {
+  bool is_result = report.rank == 0 && report.is<TaskFinished>() && gang_ends_.erase(report.id) > 0;
+  if (!is_result || !has_other_ranks(report.id)) return false;
+  gang_results_.emplace_back(std::move(report), monotonic_us() + kRanksUs);
+  return true;
+}
+
+bool LocalWorker::has_other_ranks(const core::AttemptId& id) const {
+  auto is_measured = [&](const Report& held) { return held.id == id; };
+  auto runs_one = [&](const Slot& slot) {
+    return std::ranges::any_of(
+        slot.queue, [&](const AssignedAttempt& running) { return running.order.id == id; });
+  };
+  return std::ranges::any_of(held_, is_measured) || std::ranges::any_of(slots_, runs_one);
+}
+
+void LocalWorker::report_gangs() {
+  int64_t now_us = gang_results_.empty() ? 0 : monotonic_us();
+  for (auto result = gang_results_.begin(); result != gang_results_.end();) {
+    bool waits = now_us < result->second && has_other_ranks(result->first.id);
+    if (!waits) reports_.push_back(std::move(result->first));
+    result = waits ? std::next(result) : gang_results_.erase(result);
+  }
+}
+
+void LocalWorker::report_gang(const core::AttemptId& id) {
+  auto result =
+      std::ranges::find_if(gang_results_, [&](const auto& each) { return each.first.id == id; });
+  if (result == gang_results_.end()) return;
+  reports_.push_back(std::move(result->first));
+  gang_results_.erase(result);
 }
 
 }  // namespace flow

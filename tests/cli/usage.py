@@ -61,6 +61,28 @@ end)
 '''
 
 
+# Rank 1 uses as much CPU time as rank 0, and more of all else. It removes its many files after both ranks have ended.
+GANG = r'''
+local flow = require "flow"
+local pair = flow.task("pair", { ranks = 2 }, function(ctx)
+  local text = ctx.comm.rank == 1 and string.rep("x", 100 * 1000 * 1000) or ""
+  local file = io.open(ctx.dir .. "/copy.txt", "w")
+  file:write(text)
+  file:close()
+  for i = 1, #text > 0 and 3000 or 0 do io.open(ctx.dir .. "/" .. i, "w"):close() end
+  local t = os.clock()
+  while os.clock() < t + 0.3 do end
+  return #text
+end)
+local programs = flow.shell("programs", { ranks = 2, args = { "program" },
+  command = [[if [ $RANK = 1 ]; then python3 {program}; mkdir many; (cd many; seq 3000 | xargs touch); fi]] })
+return flow.pipeline("gangs", {}, function(p)
+  local one = pair()
+  return { one, programs(flow.file("program.py")):after(one).stdout }
+end)
+'''
+
+
 class Usage(Place):
     def figures(self, task):
         return {field: task[field] for field in FIELDS}
@@ -109,6 +131,22 @@ class Usage(Place):
             self.assertTrue(task["cached"], task)
             self.assertEqual(self.figures(task), dict.fromkeys(FIELDS), task)
             self.assertEqual(task["user"], user)
+
+    def test_figures_of_a_gang_are_of_all_its_ranks(self):
+        self.write("program.py", PROGRAM)
+        self.write("pipeline.lua", GANG)
+        self.good("run", ".", "--quiet", "--jobs", "2")
+        pair, programs = self.tasks()["pair"], self.tasks()["programs"]
+        self.between(0.6, pair["cpu_s"], 5, pair)
+        self.between(100e6, pair["peak_memory"], 400e6, pair)
+        self.between(100e6, pair["written_bytes"], 110e6, pair)
+        self.between(0.3, programs["cpu_s"], 5, programs)
+        self.between(200e6, programs["peak_memory"], 300e6, programs)
+        self.between(50e6, programs["written_bytes"], 60e6, programs)
+        for task in (pair, programs):
+            for field in ("queue_s", "stage_s", "commit_s"):
+                self.between(0, task[field], task["duration_s"] + 60, (field, task))
+            self.assertEqual(task["gpu_s"], 0, task)
 
     def test_a_run_has_used_what_its_tasks_have(self):
         self.write("program.py", PROGRAM)

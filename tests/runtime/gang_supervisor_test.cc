@@ -253,33 +253,42 @@ TEST_CASE("a gang that succeeded awaits the ends of its other ranks") {
   CHECK_FALSE(gang.gangs.has_unreported_ranks());
 }
 
-TEST_CASE("the GPUs of all ranks that have ended count") {
-  auto used = [](int64_t us) {
+TEST_CASE("what all ranks that have ended used counts") {
+  auto used = [](int64_t figure) {
     core::AttemptUsage usage;
-    usage.cpu_us = usage.gpu_used_us = us;
-    usage.gpu_measured_us = 2 * us;
+    usage.cpu_us = usage.peak_memory = usage.read_bytes = usage.stage_us = figure;
+    usage.gpu_used_us = usage.commit_us = figure;
+    usage.gpu_measured_us = 2 * figure;
     return usage;
   };
-  auto sum_is = [](const core::AttemptUsage& usage, int64_t cpu_us, int64_t us) {
-    return usage.cpu_us == cpu_us && usage.gpu_used_us == us && usage.gpu_measured_us == 2 * us &&
-           usage.gpu_energy_mj == -1;
+  auto sum_of = [&](int64_t sum, int64_t most, int64_t of_first) {
+    core::AttemptUsage usage = used(sum);
+    usage.peak_memory = usage.stage_us = most;
+    usage.commit_us = of_first;
+    return usage;
   };
   Gang gang;
   gang.gangs.note_rank_end(gang.id, 1, used(10));
   gang.gangs.note_rank_end(gang.id, 1, used(10));  // it was reported twice
   core::AttemptUsage success = used(300);
-  gang.gangs.add_gpus_of_ranks(gang.id, success);
-  CHECK(sum_is(success, 300, 310));
+  gang.gangs.add_use_of_ranks(gang.id, success);
+  CHECK(success == sum_of(310, 300, 300));
+  core::AttemptUsage small = used(4);
+  gang.gangs.add_use_of_ranks(gang.id, small);
+  CHECK(small == sum_of(14, 10, 4));
+  core::AttemptUsage unknown;
+  gang.gangs.add_use_of_ranks(gang.id, unknown);
+  CHECK(unknown == sum_of(10, 10, -1));
   gang.gangs.note_rank_end(gang.id, 2, used(20));
   gang.fail(1, core::Cause::exit_code);
   core::AttemptStopped stopped{gang.id};
   stopped.usage = used(300);
   core::Event end = stopped;
   CHECK(gang.gangs.replace_by_first_failure(end));
-  CHECK(sum_is(std::get<core::AttemptFailed>(end).usage, 300, 330));
+  CHECK(std::get<core::AttemptFailed>(end).usage == sum_of(330, 300, 300));
   core::AttemptUsage other = used(300);
-  gang.gangs.add_gpus_of_ranks({"r", 0, 2, gang.id.epoch}, other);
-  CHECK(sum_is(other, 300, 300));
+  gang.gangs.add_use_of_ranks({"r", 0, 2, gang.id.epoch}, other);
+  CHECK(other == used(300));
 }
 
 TEST_CASE("a gang leaves no data when its run leaves or its attempt has ended") {
