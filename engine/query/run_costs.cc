@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "engine/base/clock.hpp"
 #include "engine/base/throwing.hpp"
 #include "engine/costs/cost_report.hpp"
 #include "engine/query/reader_impl.hpp"
+#include "engine/runs/machine_use.hpp"
 #include "engine/runs/run_info.hpp"
 #include "engine/store/lock.hpp"
 #include "engine/store/row_keys.hpp"
@@ -120,6 +122,66 @@ bool is_executed(const OpenedRun& opened, const std::string& status) {
   return !is_over(status) && state_is_locked(opened.state_dir);
 }
 
+/// The GPUs of the engine's machine while the reported runs were there.
+class FreeGpuReport {
+ public:
+  explicit FreeGpuReport(const OpenedRun& opened) : opened_(opened) {}
+
+  /// A run without tasks that ask for GPUs says nothing.
+  void add_reported(const LoadedRun& loaded) {
+    if (!asks_for_gpus(*loaded.run)) return;
+    reported_.insert(loaded.record.id);
+    first_ = std::min(first_, loaded.record.submitted);
+    last_ = std::max(last_, is_over(loaded.record.status) ? loaded.run->finished : INT64_MAX);
+    add(loaded, true);
+  }
+
+  /// GPU-hours that were free while tasks of the reported runs ran or waited for a slot, and none
+  /// of any run waited for a GPU. Nothing without such runs or without a GPU; with workers, because
+  /// it is not kept when each was there; if there were more than kOthersMax other runs in that
+  /// time; and if the tasks of one were collected.
+  std::optional<double> hours_without_queue() {
+    constexpr double kMsPerHour = 3'600'000;
+    if (reported_.empty()) return std::nullopt;
+    core::State state = value_or_throw(recover(*opened_.store, *opened_.blobs));
+    use_.gpus = static_cast<double>(state.workers[0].info.gpus.size());
+    if (state.workers.size() > 1 || use_.gpus == 0) return std::nullopt;
+    size_t others = 0;
+    for (const RunRecord& record : value_or_throw(all_records(*opened_.store))) {
+      bool is_outside =
+          record.submitted > last_ || (record.finished > 0 && record.finished < first_);
+      if (is_outside || reported_.contains(record.id)) continue;
+      if (++others > kOthersMax) return std::nullopt;
+      LoadedRun loaded = value_or_throw(load_run(*opened_.store, *opened_.blobs, record));
+      if (loaded.run == nullptr) return std::nullopt;
+      add(loaded, false);
+    }
+    return gpus_without_queue(use_) / kMsPerHour;
+  }
+
+ private:
+  static constexpr size_t kOthersMax = 100;  // each is loaded
+
+  static bool asks_for_gpus(const core::Run& run) {
+    for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
+      bool has_def = core::def_of(run, unit) != nullptr;
+      if (has_def && core::resources_of(run, unit).gpus_milli > 0) return true;
+    }
+    return false;
+  }
+
+  void add(const LoadedRun& loaded, bool is_reported) {
+    bool is_running = is_executed(opened_, loaded.record.status);
+    int64_t until = is_running ? now_ms() : loaded.state->at;
+    ok_or_throw(add_use(*opened_.store, loaded, until, is_reported, use_));
+  }
+
+  const OpenedRun& opened_;
+  MachineUse use_;
+  int64_t first_ = INT64_MAX, last_ = 0;
+  std::set<core::RunId> reported_;
+};
+
 }  // namespace
 
 CostReport cost_report(const EngineOptions& options, const CostOptions& how) {
@@ -130,20 +192,29 @@ CostReport cost_report(const EngineOptions& options, const CostOptions& how) {
   Prices otherwise = value_or_throw(prices_of(priced_values(how.config)));
   OpenedRun opened = open_run(options, how.since_ms > 0 ? "" : how.run);
   RunCosts costs(*opened.store, *opened.blobs, otherwise);
+  FreeGpuReport gpus(opened);
   CostTable table(how.by);
   std::vector<std::string> runs;
+  auto report = [&] {
+    CostReport report = std::move(table).report(std::move(runs));
+    report.total.gpu_hours_without_queue = gpus.hours_without_queue();
+    return report;
+  };
   if (how.since_ms == 0) {
     costs.add(opened.loaded, is_executed(opened, opened.loaded.record.status), table);
-    return std::move(table).report({opened.loaded.run->id});
+    gpus.add_reported(opened.loaded);
+    runs.push_back(opened.loaded.run->id);
+    return report();
   }
   for (const RunRecord& record : value_or_throw(all_records(*opened.store))) {
     if (record.submitted < how.since_ms) continue;
     LoadedRun loaded = value_or_throw(load_run(*opened.store, *opened.blobs, record));
     if (loaded.run == nullptr) continue;  // collected
     costs.add(loaded, is_executed(opened, record.status), table);
+    gpus.add_reported(loaded);
     runs.push_back(record.id);
   }
-  return std::move(table).report(std::move(runs));
+  return report();
 }
 
 }  // namespace flow

@@ -46,6 +46,44 @@ local meet = flow.shell("meet", { gpus = 0.5, args = { "own", "other" },
         self.assertEqual((self.gpus("meet"), self.gpus("meet#2")), (["GPU-aa11"], ["GPU-aa11"]))
         self.assertIn("on GPU-aa11", self.good("show").out)
 
+    def test_gpus_that_were_free_without_a_queue_are_reported(self):
+        self.machine(TWO)
+        self.pipeline(r'''
+local narrow = flow.shell("narrow", { gpus = 1, command = "sleep 0.5" })
+local wide = flow.shell("wide", { gpus = 2, command = "sleep 0.1" })
+local nap = flow.shell("nap", { command = "sleep 0.4" })
+''', """local first = narrow()
+local second = nap():after(first)
+return { first.stdout, second.stdout, wide():after(second).stdout }""")
+        self.good("run", "p.lua", "--jobs", "2")
+        narrow, nap = self.tasks()["narrow"], self.tasks()["nap"]
+        gpus = self.good("cost", "--json").lines()[0]["total"]["gpu_hours"]
+        seconds = narrow["duration_s"] + 2 * (nap["duration_s"] + nap["queue_s"])
+        self.assertAlmostEqual(3600 * gpus["idle"]["queue_empty"], seconds, delta=0.02)
+        self.assertEqual((gpus["idle"]["rank"], gpus["idle"]["fragmentation"]), (None, None))
+        rows = self.good("cost", "--json").lines()[0]["rows"]
+        self.assertEqual({row["gpu_hours"]["idle"]["queue_empty"] for row in rows}, {None})
+        self.assertIn("GPUs were free, and no task waited for one: ", self.good("cost").out)
+
+    def test_gpus_are_not_free_without_a_queue_while_a_task_waits_for_more(self):
+        self.machine(TWO)
+        gate = self.path("gate")
+        self.pipeline(r'''
+local narrow = flow.shell("narrow", { gpus = 1, args = { "path" },
+  command = [[echo narrow >> {path}.started; while [ ! -e {path} ]; do sleep 0.05; done]] })
+local later = flow.shell("later", { args = { "path" }, command = [[while [ ! -e {path}.started ]; do sleep 0.05; done]] })
+local wide = flow.shell("wide", { gpus = 2, command = "true" })
+''', 'return { narrow("%s").stdout, wide():after(later("%s")).stdout }' % (gate, gate))
+        run = self.start("run", "p.lua", "--jobs", "2")
+        self.until_holds("narrow")
+        self.until("wide waits", lambda: self.tasks()["wide"]["status"] == "ready")
+        self.open("gate")
+        self.exits(0, self.end(run))
+        narrow, wide = self.tasks()["narrow"], self.tasks()["wide"]
+        empty = 3600 * self.good("cost", "--json").lines()[0]["total"]["gpu_hours"]["idle"]["queue_empty"]
+        self.assertGreater(wide["queue_s"], 0)
+        self.assertAlmostEqual(empty, narrow["duration_s"] - wide["queue_s"], delta=0.02)
+
     def test_the_use_and_the_energy_of_gpus_are_recorded(self):
         self.machine(ONE + "load 50 1000 60 200000\ngpu GPU-bb22 143771 NVIDIA H200\nload 80 1000 60 400000\nenergy\n"
                      "gpu GPU-cc33 100 NVIDIA A1\n")

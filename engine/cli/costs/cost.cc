@@ -87,6 +87,9 @@ void print_report(const CostReport& report) {
     print_line("energy of GPUs: " + hours_text(*total.energy_j / kJoulesPerKwh) + " kWh");
   if (total.gpu_hours_staging > 0)
     print_line("GPUs waited for data: " + hours_text(total.gpu_hours_staging) + " GPU-hours");
+  if (total.gpu_hours_without_queue.value_or(0) > 0)
+    print_line("GPUs were free, and no task waited for one: " +
+               hours_text(*total.gpu_hours_without_queue) + " GPU-hours");
   if (total.cached > 0) {
     std::string saved = part_text(total.saved, "saved by the cache", report.currency);
     print_line(plural(total.cached, "cached task") +

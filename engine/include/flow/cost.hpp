@@ -36,6 +36,9 @@ struct CostRow {
   /// Nothing if it never was. `gpu_hours_unmeasured`: held without a measurement.
   std::optional<double> gpu_hours_used, gpu_hours_idle;
   double gpu_hours_unmeasured = 0;
+  /// Of the total, not of a row: GPU-hours that nothing held while tasks ran or waited for a slot,
+  /// and none of them waited for a GPU. Nothing if that is not known, as with workers.
+  std::optional<double> gpu_hours_without_queue;
   std::optional<double> energy_j;  ///< of GPUs, as far as it was measured
   CostFigures failed;              ///< attempts that failed, so that others had to do their work
   CostFigures lost;                ///< attempts whose worker, GPU or engine ended
