@@ -57,7 +57,7 @@ const TASK_COLUMNS = [["Task", "main"], ["State", ""], ["Attempts", "number wide
 
 function taskCells(run, task) {
   return [h("a", { href: taskLink(run.run, task.name) }, taskLabel(task)),
-    stateElement(task.status, task.cached ? h("span", { class: "quiet" }, " cached") : task.ignored ? h("span", { class: "quiet" }, " ignored") : null),
+    h("span", { title: asText(task.waits_for) }, stateElement(task.status, task.cached ? h("span", { class: "quiet" }, " cached") : task.ignored ? h("span", { class: "quiet" }, " ignored") : null)),
     count(task.attempts), elapsedElement(task, isActive(run.status)), task.worker || "–"];
 }
 
