@@ -31,8 +31,9 @@ class RowHash {
   uint64_t hash_ = 0x51ed270b9f7a8fe1U;
 };
 
-uint64_t hash_of(const TaskInfo& task) {
+uint64_t hash_of(const TaskInfo& task, uint32_t reason) {
   RowHash hash;
+  hash.add(reason);
   for (const std::string* text :
        {&task.name, &task.tag, &task.status, &task.worker, &task.waits_for, &task.error})
     hash.add(*text);
@@ -60,17 +61,6 @@ uint64_t mark_of(core::UnitId id, const core::Unit& unit) {
   return std::max<uint64_t>(hash.get(), 1);
 }
 
-/// How many tasks are asked for their reasons in an update: each looks at all units.
-size_t reasons_in_update(size_t units) {
-  constexpr size_t kUnitsSeen = 5'000'000, kLeast = 32;
-  return std::max(kLeast, kUnitsSeen / std::max<size_t>(units, 1));
-}
-
-bool may_wait(const core::Unit& unit) {
-  return unit.status == core::UnitStatus::pending || unit.status == core::UnitStatus::ready ||
-         unit.status == core::UnitStatus::waiting;
-}
-
 std::string or_null(const std::string& text) { return text.empty() ? "null" : text_to_json(text); }
 
 std::string failures_json(const std::vector<FailedAttempt>& failures) {
@@ -81,14 +71,13 @@ std::string failures_json(const std::vector<FailedAttempt>& failures) {
   return list.empty() ? "null" : "[" + list + "]";
 }
 
-std::string row_json(const TaskInfo& task) {
+std::string row_json(const TaskInfo& task, const std::string& waits_for) {
   return fmt::format(
       "{},{},\"{}\",{},{},{},{},{},{},{},{},{}", text_to_json(task.name), or_null(task.tag),
       task.status, task.attempts, (task.cached ? 1 : 0) | (task.ignored ? 2 : 0), task.started_ms,
       task.finished_ms, or_null(task.worker),
-      task.usage.queue_s < 0 ? "null" : fmt::format("{:.3f}", task.usage.queue_s),
-      or_null(task.waits_for), or_null(task.error.substr(0, TaskTable::kErrorBytesMax)),
-      failures_json(task.failed));
+      task.usage.queue_s < 0 ? "null" : fmt::format("{:.3f}", task.usage.queue_s), waits_for,
+      or_null(task.error.substr(0, TaskTable::kErrorBytesMax)), failures_json(task.failed));
 }
 
 }  // namespace
@@ -106,13 +95,15 @@ void TaskTable::set_head(const RunInfo& run, size_t total) {
   rows_.resize(std::min(total_, kTasksMax));
 }
 
-void TaskTable::set_row(size_t index, const TaskInfo& task) {
+void TaskTable::set_row(size_t index, const TaskInfo& task, uint32_t reason) {
   Row& row = rows_[index];
-  uint64_t hash = hash_of(task);
+  uint64_t hash = hash_of(task, reason);
+  row.reason = reason;
   if (row.hash == hash && row.sequence > 0) return;
   row.hash = hash;
   row.sequence = sequence_ + 1;
-  row.json = row_json(task);
+  row.json =
+      row_json(task, reason == kOwnReason ? or_null(task.waits_for) : std::to_string(reason));
   has_changed_ = true;
 }
 
@@ -137,22 +128,61 @@ void TaskTable::update(const RunInfo& run, const core::Run& units, const core::S
   // Marks hold within one state: in another one, numbers of workers may mean others.
   const bool is_other = std::exchange(state_, &state) != &state;
   const bool has_new_tags = std::exchange(tags_, units.tagged.size()) != units.tagged.size();
-  const size_t reasons_max = reasons_in_update(units.units.size());
+  core::WaitExplainer waits(state, units.id);
+  share_reasons(units, waits);
   size_t asked = 0, next_reason = 0;
   for (size_t i = 0; i < rows_.size(); i++) {
     const core::Unit& unit = units.units[shown[i]];
     const uint64_t mark = mark_of(shown[i], unit);
-    const bool is_changed = rows_[i].mark != mark || is_other || has_new_tags;
-    const bool waits = may_wait(unit), is_in_turn = waits && i >= reasons_from_;
-    const bool is_asked = waits && asked < reasons_max && (is_changed || is_in_turn);
+    const uint32_t reason = shared_reason(waits, shown[i]);
+    const bool is_changed =
+        rows_[i].mark != mark || rows_[i].reason != reason || is_other || has_new_tags;
+    const bool is_asked = !is_changed && reason == kOwnReason && may_wait(unit) &&
+                          i >= reasons_from_ && asked < kReasonsMax;
     if (!is_changed && !is_asked) continue;
-    if (is_asked) asked++;
-    if (is_asked && is_in_turn) next_reason = i + 1;
-    set_row(i, info_of_task(units, shown[i], &state, is_asked));
+    if (is_asked) {
+      asked++;
+      next_reason = i + 1;
+    }
+    set_row(i, info_of_task(units, shown[i], &state, reason == kOwnReason ? &waits : nullptr),
+            reason);
     rows_[i].mark = mark;
   }
-  reasons_from_ = asked < reasons_max ? 0 : next_reason;
+  reasons_from_ = asked < kReasonsMax ? 0 : next_reason;
   if (has_changed_) sequence_++;
+}
+
+// Its number stays that of a class while it has ready units: a reason that changes changes no row.
+void TaskTable::share_reasons(const core::Run& units, core::WaitExplainer& waits) {
+  std::erase_if(reasons_, [&](const auto& entry) {
+    bool is_gone = !units.ready.contains(entry.first);
+    if (is_gone) free_numbers_.push_back(entry.second.number);
+    return is_gone;
+  });
+  for (const auto& each : units.ready) {
+    auto found = reasons_.find(each.first);
+    if (found == reasons_.end()) {
+      if (reasons_.size() == kSharedReasonsMax) continue;
+      uint32_t number = static_cast<uint32_t>(reasons_.size());
+      if (!free_numbers_.empty()) {
+        number = free_numbers_.back();
+        free_numbers_.pop_back();
+      }
+      found = reasons_.emplace(each.first, Reason{number, 0, ""}).first;
+    }
+    Reason& reason = found->second;
+    const std::string& text = waits.explain_class(each.first);
+    if (reason.sequence > 0 && reason.text == text) continue;
+    reason.text = text;
+    reason.sequence = sequence_ + 1;
+    has_changed_ = true;
+  }
+}
+
+uint32_t TaskTable::shared_reason(core::WaitExplainer& waits, core::UnitId unit) const {
+  const core::SchedulingClass* own = reasons_.empty() ? nullptr : waits.class_of(unit);
+  auto found = own == nullptr ? reasons_.end() : reasons_.find(*own);
+  return found == reasons_.end() ? kOwnReason : found->second.number;
 }
 
 std::string TaskTable::changes(uint64_t table, uint64_t since) const {
@@ -163,9 +193,16 @@ std::string TaskTable::changes(uint64_t table, uint64_t since) const {
     fmt::format_to(std::back_inserter(rows), "{}[{},{}]", rows.empty() ? "" : ",", i,
                    rows_[i].json);
   }
-  return fmt::format(R"({{"table":{},"sequence":{},"run":{},"user":{},"total":{},"rows":[{}]}})",
-                     number_, sequence_, head_sequence_ > since ? head_ : "null", or_null(user_),
-                     total_, rows);
+  std::string reasons;
+  for (const auto& [request, reason] : reasons_) {
+    if (reason.sequence <= since) continue;
+    fmt::format_to(std::back_inserter(reasons), "{}[{},{}]", reasons.empty() ? "" : ",",
+                   reason.number, text_to_json(reason.text));
+  }
+  return fmt::format(
+      R"({{"table":{},"sequence":{},"run":{},"user":{},"total":{},"reasons":[{}],"rows":[{}]}})",
+      number_, sequence_, head_sequence_ > since ? head_ : "null", or_null(user_), total_, reasons,
+      rows);
 }
 
 TaskTable& TaskTables::read(const StateFollower& state, const std::string& selector) {

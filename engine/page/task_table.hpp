@@ -3,11 +3,14 @@
 #pragma once
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <list>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "engine/page/state_follower.hpp"
+#include "engine/sched/wait_explainer.hpp"
 #include "flow/flow.hpp"
 
 namespace flow {
@@ -18,35 +21,53 @@ class TaskTable {
   /// Further tasks are counted, but have no row.
   static constexpr size_t kTasksMax = 200'000;
   static constexpr size_t kErrorBytesMax = 300;
+  /// Of waiting tasks that have not changed and share no reason, this many are asked in an update.
+  static constexpr size_t kReasonsMax = 10'000;
+  /// Further classes of ready tasks share no reason.
+  static constexpr size_t kSharedReasonsMax = 1000;
 
   /// `number` differs from that of all other tables of the process.
   explicit TaskTable(uint64_t number) : number_(number) {}
 
   /// Takes over what has changed, and drops the run's tasks afterwards.
   void update(RunInfo run);
-  /// The same for a run that is followed. Only the rows of tasks that have changed are made again,
-  /// and of tasks that wait, some are asked for their reasons in each update, in turn: in a run of
-  /// more than some 2,000 units a row may lack its reason until then. `run` has no tasks.
+  /// The same for a run that is followed. Only the rows of tasks that have changed are made again.
+  /// Ready tasks of one class share a reason, which is that of the state. The other tasks that wait
+  /// are asked for their reasons when they change, and then kReasonsMax of them in each update, in
+  /// turn. `run` has no tasks.
   void update(const RunInfo& run, const core::Run& units, const core::State& state);
   /// Grows with each change.
   uint64_t sequence() const { return sequence_; }
   const std::string& run() const { return run_; }
-  /// {"table":N,"sequence":N,"run":{…},"user":…,"total":N,"rows":[[index,name,tag,status,attempts,
-  /// flags,started,finished,worker,queue_s,waits_for,error,failures]…]}: the rows that changed
-  /// after `since` of the table with the number `table`; of another table all. `run` is null if it
-  /// has not changed. Of `flags` bit 0 is `cached`, bit 1 `ignored`; times are in ms since the Unix
-  /// epoch, 0 for none; `failures` is a list of [attempt,cause,worker], as `failed_attempts`.
+  /// {"table":N,"sequence":N,"run":{…},"user":…,"total":N,"reasons":[[number,text]…],
+  /// "rows":[[index,name,tag,status,attempts,flags,started,finished,worker,queue_s,waits_for,error,
+  /// failures]…]}: the reasons and the rows that changed after `since` of the table with the number
+  /// `table`; of another table all. `run` is null if it has not changed. `waits_for` is a text or
+  /// the number of a reason that rows share. Of `flags` bit 0 is `cached`, bit 1 `ignored`; times
+  /// are in ms since the Unix epoch, 0 for none; `failures` is a list of [attempt,cause,worker], as
+  /// `failed_attempts`.
   std::string changes(uint64_t table, uint64_t since) const;
 
  private:
+  static constexpr uint32_t kOwnReason = std::numeric_limits<uint32_t>::max();
+  /// Why the ready tasks of a class wait.
+  struct Reason {
+    uint32_t number = 0;
+    uint64_t sequence = 0;
+    std::string text;
+  };
   struct Row {
     uint64_t hash = 0, sequence = 0;
+    uint32_t reason = kOwnReason;
     uint64_t mark = 0;  // of what the unit had when the row was made; 0: unknown
     std::string json;   // without its brackets and its index
   };
 
   void set_head(const RunInfo& run, size_t total);
-  void set_row(size_t index, const TaskInfo& task);
+  void set_row(size_t index, const TaskInfo& task, uint32_t reason = kOwnReason);
+  void share_reasons(const core::Run& units, core::WaitExplainer& waits);
+  /// The number of the reason that the unit shares, or kOwnReason.
+  uint32_t shared_reason(core::WaitExplainer& waits, core::UnitId unit) const;
 
   const uint64_t number_;
   uint64_t sequence_ = 0, head_sequence_ = 0;
@@ -56,6 +77,8 @@ class TaskTable {
   size_t reasons_from_ = 0;   // the first row that is asked for its reason in the next update
   bool has_changed_ = false;  // in this update
   std::vector<Row> rows_;     // at most kTasksMax
+  std::map<core::SchedulingClass, Reason> reasons_;  // at most kSharedReasonsMax
+  std::vector<uint32_t> free_numbers_;               // below those of all reasons that ever were
 };
 
 /// The tables of the runs that were asked for last. One thread uses it.

@@ -16,7 +16,7 @@
 #include "engine/query/reader_impl.hpp"
 #include "engine/query/task_groups.hpp"
 #include "engine/runs/run_info.hpp"
-#include "engine/sched/sched.hpp"
+#include "engine/sched/wait_explainer.hpp"
 #include "engine/store/row_keys.hpp"
 #include "flow/tags.hpp"
 
@@ -206,6 +206,7 @@ class RunExplainer {
         loaded_(loaded),
         run_(*loaded.run),
         resolver_(resolver),
+        waits_(*loaded.state, run_.id),
         sources_(blobs),
         earlier_(EarlierRuns::of_pipeline(store, blobs, loaded.record.pipeline, loaded.record.id)) {
   }
@@ -240,9 +241,8 @@ class RunExplainer {
         const TaskDef* def = InputResolver::def_of(run_, unit);
         std::string text = running_text(store_, loaded_, unit);
         if (def != nullptr && def->resources.is_gang())
-          text += " I" + core::explain_wait(*loaded_.state, run_.id, unit).substr(1) + ".";
-        if (core::is_spare(run_, unit))
-          text += " I" + core::explain_wait(*loaded_.state, run_.id, unit).substr(1) + ".";
+          text += " I" + waits_.explain(unit).substr(1) + ".";
+        if (core::is_spare(run_, unit)) text += " I" + waits_.explain(unit).substr(1) + ".";
         if (core::is_service(run_, unit)) text += rollover_sentence(run_);
         return text + failed_before(u) + failed_workers_text(loaded_, u);
       }
@@ -250,10 +250,8 @@ class RunExplainer {
       case core::UnitStatus::ready:
       case core::UnitStatus::waiting: {
         if (is_parked_spare(run_, unit))
-          return fmt::format("`{}` {}.", name,
-                             core::explain_wait(*loaded_.state, run_.id, unit).substr(3));
-        std::string text =
-            fmt::format("`{}` waits: {}", name, core::explain_wait(*loaded_.state, run_.id, unit));
+          return fmt::format("`{}` {}.", name, waits_.explain(unit).substr(3));
+        std::string text = fmt::format("`{}` waits: {}", name, waits_.explain(unit));
         if (u.phase == core::Phase::ready || u.phase == core::Phase::parked)
           text += launcher_text(store_);
         if (u.phase == core::Phase::backoff) text += rest_of(u.detail->failure);
@@ -340,6 +338,7 @@ class RunExplainer {
   const LoadedRun& loaded_;
   const core::Run& run_;
   InputResolver& resolver_;
+  core::WaitExplainer waits_;
   ChangedSources sources_;
   EarlierRuns earlier_;
 };

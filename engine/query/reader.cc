@@ -267,12 +267,9 @@ SummarizedRun summarize_run(const OpenedState& state, const std::string& selecto
 RunInfo show_run(const OpenedState& state, const std::string& selector) {
   auto [info, loaded] = summarize_run(state, selector);
   if (loaded.run == nullptr) return info;
-  const core::Run& run = *loaded.run;
-  for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
-    if (!is_shown(run, unit)) continue;
-    info.tasks.push_back(info_of_task(run, unit, loaded.state.get()));
-    if (loaded.record.status == "interrupted") info.tasks.back().url.clear();
-  }
+  info.tasks = tasks_of(*loaded.run, loaded.state.get());
+  if (loaded.record.status == "interrupted")
+    for (TaskInfo& task : info.tasks) task.url.clear();
   return info;
 }
 

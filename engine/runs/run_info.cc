@@ -12,7 +12,7 @@
 #include "engine/core/rollover.hpp"
 #include "engine/core/scaling.hpp"
 #include "engine/core/transition.hpp"
-#include "engine/sched/sched.hpp"
+#include "engine/sched/wait_explainer.hpp"
 
 namespace flow {
 
@@ -45,7 +45,7 @@ TaskUsage usage_of(const core::Run& run, core::UnitId unit) {
 }  // namespace
 
 TaskInfo info_of_task(const core::Run& run, core::UnitId unit, const core::State* state,
-                      bool has_reason) {
+                      core::WaitExplainer* waits) {
   const core::Unit& u = run.units[unit];
   TaskInfo info;
   info.name = InputResolver::unit_name(run, unit);
@@ -82,10 +82,7 @@ TaskInfo info_of_task(const core::Run& run, core::UnitId unit, const core::State
     }
     if (u.status == core::UnitStatus::succeeded) info.error.clear();
   }
-  bool waits = u.status == core::UnitStatus::pending || u.status == core::UnitStatus::ready ||
-               u.status == core::UnitStatus::waiting;
-  if (waits && has_reason && state != nullptr)
-    info.waits_for = core::explain_wait(*state, run.id, unit);
+  if (waits != nullptr && may_wait(u)) info.waits_for = waits->explain(unit);
   return info;
 }
 
@@ -449,6 +446,11 @@ RunInfo summary_of_run(const core::Run& run, const RunRecord& old_record, InputR
   return info;
 }
 
+bool may_wait(const core::Unit& unit) {
+  return unit.status == core::UnitStatus::pending || unit.status == core::UnitStatus::ready ||
+         unit.status == core::UnitStatus::waiting;
+}
+
 bool is_shown(const core::Run& run, core::UnitId unit) {
   return !run.units[unit].dropped && (core::is_counted(run, unit) || is_failed_join(run, unit));
 }
@@ -456,9 +458,18 @@ bool is_shown(const core::Run& run, core::UnitId unit) {
 RunInfo info_of_run(const core::Run& run, const RunRecord& record, InputResolver& resolver,
                     const core::State* state) {
   RunInfo info = summary_of_run(run, record, resolver, state);
-  for (core::UnitId unit = 0; unit < run.units.size(); unit++)
-    if (is_shown(run, unit)) info.tasks.push_back(info_of_task(run, unit, state));
+  info.tasks = tasks_of(run, state);
   return info;
+}
+
+std::vector<TaskInfo> tasks_of(const core::Run& run, const core::State* state) {
+  std::optional<core::WaitExplainer> waits;
+  if (state != nullptr) waits.emplace(*state, run.id);
+  std::vector<TaskInfo> tasks;
+  for (core::UnitId unit = 0; unit < run.units.size(); unit++)
+    if (is_shown(run, unit))
+      tasks.push_back(info_of_task(run, unit, state, waits ? &*waits : nullptr));
+  return tasks;
 }
 
 }  // namespace flow

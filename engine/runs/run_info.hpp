@@ -9,6 +9,10 @@
 #include "engine/store/rows.hpp"
 #include "flow/flow.hpp"
 
+namespace flow::core {
+class WaitExplainer;
+}
+
 namespace flow {
 
 /// The worker name of the engine's own machine.
@@ -22,10 +26,14 @@ RunInfo summary_of_record(const RunRecord& record, InputResolver& resolver);
 std::vector<NodeInfo> nodes_of(const core::State& state);
 RunInfo info_of_run(const core::Run& run, const RunRecord& record, InputResolver& resolver,
                     const core::State* state);
-/// Of a unit that is_shown(). `state` as of info_of_run(); the reason of a task that waits is left
-/// out without `has_reason`.
+/// The tasks of info_of_run().
+std::vector<TaskInfo> tasks_of(const core::Run& run, const core::State* state);
+/// Of a unit that is_shown(). `state` as of info_of_run(). `waits`, of this run and state, says
+/// what a waiting task waits for; null leaves that out.
 TaskInfo info_of_task(const core::Run& run, core::UnitId unit, const core::State* state,
-                      bool has_reason = true);
+                      core::WaitExplainer* waits);
+/// Whether the task of the unit says what it waits for.
+bool may_wait(const core::Unit& unit);
 /// Whether the unit is listed among the run's tasks.
 bool is_shown(const core::Run& run, core::UnitId unit);
 RunInfo summary_of_run(const core::Run& run, const RunRecord& record, InputResolver& resolver,

@@ -29,7 +29,7 @@ std::string are_free(int64_t milli) {
 /// Checks one worker for one unit, or for one more rank of it.
 class ConstraintFinder {
  public:
-  ConstraintFinder(const State& state, const BlockingUnits& blocking_units, WorkerId at,
+  ConstraintFinder(const State& state, BlockingUnits& blocking_units, WorkerId at,
                    const SchedulingClass& request, uint32_t ranks)
       : worker_(state.workers[at]),
         state_(state),
@@ -79,11 +79,11 @@ class ConstraintFinder {
   }
 
   BindingConstraint shared() const {
-    auto held_by = units_that([](const SchedulingClass&) { return true; });
+    std::string held_by = names_of("", [](const SchedulingClass&) { return true; });
     if (worker_.free.alone > 0)
-      return {"alone", names_of(held_by) + " runs there alone, because workers that ran it died"};
+      return {"alone", held_by + " runs there alone, because workers that ran it died"};
     return {"alone", "workers that ran it died, so its next attempt runs alone; that worker runs " +
-                         names_of(held_by)};
+                         held_by};
   }
 
   /// "it runs where `disk == ssd`, and the labels there are rack=a"
@@ -102,10 +102,11 @@ class ConstraintFinder {
     if (all == 0) return {name, request_text + "there is none"};
     if (exceeds_capacity(requested, all))
       return {name, request_text + "there are " + thousandths(all) + " in all"};
-    auto held_by = units_that(
-        [&](const SchedulingClass& held) { return quantity_of(held.custom_resources, name) > 0; });
+    std::string held_by = names_of("resource " + name, [&](const SchedulingClass& held) {
+      return quantity_of(held.custom_resources, name) > 0;
+    });
     return {name, request_text + thousandths(free) + " of " + thousandths(all) +
-                      " are free, the rest is held by " + names_of(held_by)};
+                      " are free, the rest is held by " + held_by};
   }
 
   BindingConstraint memory() const {
@@ -113,9 +114,10 @@ class ConstraintFinder {
     std::string request_text = request_prefix_ + mib(request_.memory_bytes) + " of memory";
     if (exceeds_capacity(request_.memory_bytes, all))
       return {"memory", request_text + ", and there are " + std::to_string(all >> 20)};
-    auto held_by = units_that([](const SchedulingClass& held) { return held.memory_bytes > 0; });
+    std::string held_by =
+        names_of("memory", [](const SchedulingClass& held) { return held.memory_bytes > 0; });
     return {"memory", request_text + "; " + mib(worker_.free.memory_free_bytes) +
-                          " are free, the rest is held by " + names_of(held_by)};
+                          " are free, the rest is held by " + held_by};
   }
 
   BindingConstraint cpus() const {
@@ -123,9 +125,10 @@ class ConstraintFinder {
     std::string request_text = request_prefix_ + cores(request_.cpus_milli);
     if (exceeds_capacity(request_.cpus_milli, all))
       return {"cpus", request_text + ", and there is no more than " + cores(all)};
-    auto held_by = units_that([](const SchedulingClass& held) { return held.cpus_milli > 0; });
+    std::string held_by =
+        names_of("cpus", [](const SchedulingClass& held) { return held.cpus_milli > 0; });
     return {"cpus", request_text + "; " + are_free(std::max(worker_.free.cpus_free_milli, 0)) +
-                        ", the rest is held by " + names_of(held_by)};
+                        ", the rest is held by " + held_by};
   }
 
   BindingConstraint gpus() const {
@@ -199,7 +202,6 @@ class ConstraintFinder {
       free +=
           free_gpu.milli_free >= milli && free_gpu.memory_free_bytes >= request_.gpu.memory_bytes;
       if (free_gpu.milli_free == kWholeGpuMilli) continue;  // free, but too few
-      std::vector<BlockingUnit> held_by = units_with(gpu);
       if (++shown > kNamesMax) {
         others++;
         continue;
@@ -208,7 +210,7 @@ class ConstraintFinder {
               thousandths(free_gpu.milli_free);
       if (request_.gpu.memory_bytes > 0)
         text += " and " + format_bytes(static_cast<uint64_t>(free_gpu.memory_free_bytes));
-      text += " free, held by " + names_of(held_by);
+      text += " free, held by " + names_with(gpu);
     }
     if (others > 0) text += "; and so " + std::to_string(others) + " more";
     bool is_part = request_.gpu.is_share() || request_.gpu.memory_bytes > 0;
@@ -223,38 +225,28 @@ class ConstraintFinder {
     return (ranks_ + 1) * requested > all;
   }
 
+  /// The units on the worker whose request makes `holds` true.
   template <typename Holds>
-  std::vector<BlockingUnit> units_that(Holds holds) const {
-    std::vector<BlockingUnit> found;
-    for (const BlockingUnit& blocking_unit : blocking_units_.on(at_))
-      if (holds(held_on(worker_.info, *blocking_unit.run, blocking_unit.unit)))
-        found.push_back(blocking_unit);
-    return found;
+  const std::string& names_of(const std::string& resource, Holds holds) const {
+    return blocking_units_.names(at_, resource, [&](const BlockingUnit& unit) {
+      return holds(held_on(worker_.info, *unit.run, unit.unit));
+    });
   }
-  std::vector<BlockingUnit> units_with(const Gpu& gpu) const {
-    std::vector<BlockingUnit> found;
-    for (const BlockingUnit& blocking_unit : blocking_units_.on(at_)) {
+  const std::string& names_with(const Gpu& gpu) const {
+    return blocking_units_.names(at_, "gpu " + gpu.uuid, [&](const BlockingUnit& unit) {
       bool is_held = false;
-      for_each_rank(blocking_unit.run->units[blocking_unit.unit],
+      for_each_rank(unit.run->units[unit.unit],
                     [&](WorkerId at, const std::vector<std::string>& held) {
                       bool has_it = std::find(held.begin(), held.end(), gpu.uuid) != held.end();
                       is_held = is_held || (at == at_ && has_it);
                     });
-      if (is_held) found.push_back(blocking_unit);
-    }
-    return found;
-  }
-  std::string names_of(const std::vector<BlockingUnit>& blocking_units) const {
-    NameList names;
-    for (const BlockingUnit& blocking_unit : blocking_units)
-      names.add(quoted(*blocking_unit.run, blocking_unit.unit) +
-                of_run(state_, *blocking_unit.run));
-    return names.empty() ? "no task" : names.text();
+      return is_held;
+    });
   }
 
   const WorkerState& worker_;
   const State& state_;
-  const BlockingUnits& blocking_units_;
+  BlockingUnits& blocking_units_;
   const WorkerId at_;
   const SchedulingClass& request_;
   const uint32_t ranks_;
@@ -264,9 +256,10 @@ class ConstraintFinder {
 
 }  // namespace
 
-BlockingUnits::BlockingUnits(const State& state) : by_worker_(state.workers.size()) {
+BlockingUnits::BlockingUnits(const State& state) : state_(state), by_worker_(state.workers.size()) {
   for (const auto& [id, run] : state.runs) {
     if (run.phase_count(Phase::running) == 0) continue;
+    examined_ += run.units.size();
     for (UnitId unit = 0; unit < run.units.size(); unit++) {
       if (run.units[unit].phase != Phase::running) continue;
       for (WorkerId worker : workers_of(run.units[unit]))
@@ -275,8 +268,32 @@ BlockingUnits::BlockingUnits(const State& state) : by_worker_(state.workers.size
   }
 }
 
+const std::string& BlockingUnits::names(WorkerId worker, const std::string& resource,
+                                        const Holds& holds) {
+  auto [place, is_new] = names_.try_emplace({worker, resource});
+  if (!is_new) return place->second;
+  NameList names;
+  for (const BlockingUnit& each : by_worker_[worker]) {
+    examined_++;
+    if (holds(each)) names.add(*each.run, each.unit, of_run(state_, *each.run));
+  }
+  place->second = names.empty() ? "no task" : names.text();
+  return place->second;
+}
+
+bool NameList::is_full() const { return count_ >= kNamesMax; }
+
 void NameList::add(const std::string& name) {
-  if (count_++ < kNamesMax) text_ += (text_.empty() ? "" : ", ") + name;
+  if (!is_full()) text_ += (text_.empty() ? "" : ", ") + name;
+  count_++;
+}
+
+void NameList::add(const Run& run, UnitId unit, const std::string& after) {
+  if (is_full()) {
+    count_++;
+  } else {
+    add(quoted(run, unit) + after);
+  }
 }
 
 std::string NameList::text() const {
@@ -284,8 +301,8 @@ std::string NameList::text() const {
   return text_ + " and " + std::to_string(count_ - kNamesMax) + " more";
 }
 
-BindingConstraint binding_constraint(const State& state, const BlockingUnits& blocking_units,
-                                     WorkerId at, const SchedulingClass& request, uint32_t ranks) {
+BindingConstraint binding_constraint(const State& state, BlockingUnits& blocking_units, WorkerId at,
+                                     const SchedulingClass& request, uint32_t ranks) {
   return ConstraintFinder(state, blocking_units, at, request, ranks).binding();
 }
 

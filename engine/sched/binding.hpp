@@ -1,7 +1,10 @@
 // The constraint that keeps a unit, or one more rank of a gang, from a worker, and the units that
 // hold the resource.
 #pragma once
+#include <functional>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/core/core.hpp"
@@ -13,24 +16,38 @@ struct BlockingUnit {
   UnitId unit = 0;
 };
 
-/// The running units of each worker, computed once.
+/// The running units of each worker, and the names of those that hold a resource, each found once.
+/// One thread uses it. The state must outlive it unchanged.
 class BlockingUnits {
  public:
+  using Holds = std::function<bool(const BlockingUnit&)>;
+
   explicit BlockingUnits(const State& state);
-  const std::vector<BlockingUnit>& on(WorkerId worker) const { return by_worker_[worker]; }
+  /// "`a`, `b`, `c` and 4 more", or "no task": those on the worker for which `holds` is true.
+  /// `resource` names what they hold: `holds` is the same function for the same name.
+  const std::string& names(WorkerId worker, const std::string& resource, const Holds& holds);
+  /// How many units it has looked at.
+  size_t examined() const { return examined_; }
 
  private:
+  const State& state_;
   std::vector<std::vector<BlockingUnit>> by_worker_;
+  std::map<std::pair<WorkerId, std::string>, std::string> names_;
+  size_t examined_ = 0;
 };
 
 /// "`a`, `b`, `c` and 4 more"
 class NameList {
  public:
   void add(const std::string& name);
+  /// Adds `quoted(run, unit) + after`. Forms no name that is only counted.
+  void add(const Run& run, UnitId unit, const std::string& after = "");
   bool empty() const { return count_ == 0; }
   std::string text() const;
 
  private:
+  bool is_full() const;
+
   size_t count_ = 0;
   std::string text_;
 };
@@ -43,8 +60,8 @@ struct BindingConstraint {
 
 /// The constraint that keeps one more rank from a worker on which `ranks` of it would fit (0 for a
 /// unit that is not a gang).
-BindingConstraint binding_constraint(const State& state, const BlockingUnits& blocking_units,
-                                     WorkerId at, const SchedulingClass& request, uint32_t ranks);
+BindingConstraint binding_constraint(const State& state, BlockingUnits& blocking_units, WorkerId at,
+                                     const SchedulingClass& request, uint32_t ranks);
 
 /// "2 CPUs and 16 GiB and gpus = 1 where `disk == ssd`"
 std::string words_of(const SchedulingClass& request);

@@ -1,7 +1,9 @@
 // Placement: given ready units and free resources, propose assignments. Pure; the proposals are
 // journaled like any other event.
 #pragma once
+#include <map>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -23,10 +25,12 @@ class InputLocations {
 std::vector<Event> schedule(const State& state, size_t limit,
                             const InputLocations* inputs = nullptr);
 
-/// The unit whose reservation keeps a unit with this request from starting although it fits.
-/// Nothing if the unit starts next or does not fit.
-std::optional<ReadyHead> reserved_for(const State& state, const RunId& run,
-                                      const SchedulingClass& request);
+/// The ready units of a run with this request.
+using ClassOfRun = std::pair<RunId, SchedulingClass>;
+
+/// The units whose reservations keep units of other classes from starting although these fit, by
+/// the class that they keep. A class that is not there starts next or does not fit.
+std::map<ClassOfRun, ReadyHead> reservations(const State& state);
 
 /// Number of additional workers like this one, at most `most`, on which waiting ready units would
 /// start immediately. If their capacity is unknown (no CPUs), at most one.
@@ -41,8 +45,7 @@ std::optional<ResizeRequested> elastic_scale_up(const State& state, const Attemp
 constexpr Time kGrowAfterMs =
     60'000;  // so that workers that come and go do not restart it each time
 
-/// Says in a sentence why `unit` is not running: the binding constraint of each worker and the
-/// units that hold it. For many workers the rest is summarized by constraint.
+/// Says why one unit is not running: see WaitExplainer, which costs less for several.
 std::string explain_wait(const State& state, const RunId& run, UnitId unit);
 /// "restarted 3 times, last: …" with why the last attempt ended, of a service that died after it
 /// was ready; else "".

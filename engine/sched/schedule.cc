@@ -330,7 +330,7 @@ class ProposalBuilder {
 };
 
 /// Proposes assignments for ready units in order. Calls `on_passed_over(head)` for the first unit
-/// of each class that does not fit, and stops if that returns false.
+/// of each class that does not fit.
 template <typename OnPassedOver>
 void propose_in_order(const State& state, ProposalBuilder& builder, size_t limit,
                       OnPassedOver on_passed_over) {
@@ -365,7 +365,7 @@ void propose_in_order(const State& state, ProposalBuilder& builder, size_t limit
       if (!builder.is_refused(run, unit)) break;
     }
     if (!is_proposed) {
-      if (!on_passed_over(best)) return;
+      on_passed_over(best);
       builder.pass_over(run, best);
       blocked++;
       continue;
@@ -385,26 +385,23 @@ void propose_in_order(const State& state, ProposalBuilder& builder, size_t limit
 
 std::vector<Event> schedule(const State& state, size_t limit, const InputLocations* inputs) {
   ProposalBuilder builder(state, inputs);
-  propose_in_order(state, builder, limit, [](const ReadyHead&) { return true; });
+  propose_in_order(state, builder, limit, [](const ReadyHead&) {});
   std::vector<Event> exhausted = builder.exhausted();
   std::vector<Event> proposals = builder.take_proposals();
   std::ranges::move(exhausted, std::back_inserter(proposals));
   return proposals;
 }
 
-std::optional<ReadyHead> reserved_for(const State& state, const RunId& run,
-                                      const SchedulingClass& request) {
+std::map<ClassOfRun, ReadyHead> reservations(const State& state) {
   constexpr size_t kProposalsMax = 1000;
   ProposalBuilder builder(state, nullptr);
-  std::optional<ReadyHead> owner;
+  std::map<ClassOfRun, ReadyHead> owners;
   propose_in_order(state, builder, kProposalsMax, [&](const ReadyHead& head) {
-    bool is_it = head.run == run && head.request == request;
-    if (!is_it) return true;
-    if (const ReadyHead* found = builder.blocking_owner(state.runs.at(run), head.unit, request))
-      owner = *found;
-    return false;
+    const Run& run = state.runs.at(head.run);
+    if (const ReadyHead* owner = builder.blocking_owner(run, head.unit, head.request))
+      owners.try_emplace({head.run, head.request}, *owner);
   });
-  return owner;
+  return owners;
 }
 
 }  // namespace flow::core

@@ -5,7 +5,9 @@ usage: bench_page.py --flow BIN [--tasks N...]
 
 "shown": from the change of the address until the list of tasks has its rows. "answer": the page's request for all tasks alone.
 "behind": from the end of the run until the page says that it has succeeded. "stale": how long before a page's counts are replaced the
-first task ended that they lack. "alone": the same run without a page, before and after it.
+first task ended that they lack. "alone": the same run without a page, before and after it. "wait": how long the reasons of a run take of
+which one task runs and all others are ready: those of `flow show --json` and of `flow why`, and the page's request for all tasks, first
+and again when nothing has changed.
 """
 import argparse
 import bisect
@@ -16,7 +18,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "page"))
-from page_place import BIG  # noqa: E402
+from page_place import BIG, QUEUE  # noqa: E402
 from browser import programs  # noqa: E402
 from page_views import Views  # noqa: E402
 from place import OPTIONS  # noqa: E402
@@ -131,6 +133,32 @@ class Bench(Views):
         print("%7d tasks: the page stood still for at most %d ms" % (tasks, longest), flush=True)
         print("%7d tasks: the run took %.2f s, alone %.2f and %.2f s" % (tasks, took_ms / 1000, before_ms / 1000, after_ms / 1000), flush=True)
 
+    def waiting(self, tasks):
+        def seconds(act):
+            begin = time.monotonic()
+            act()
+            return time.monotonic() - begin
+        gate = "gate%d" % tasks
+        process = self.start("run", "queue.lua", "--param", "n=%d" % tasks, "--param", "path=" + self.path(gate), "--jobs", "1", "--quiet")
+        self.until("a task runs", lambda: os.path.exists(self.path(gate + ".started")))
+        run = self.show_row()["run"]
+        shown, why = seconds(lambda: self.show(run)), seconds(lambda: self.good("why", run))
+        first, again = self.driver.execute_async_script("""
+            const [path, end] = arguments;
+            const milliseconds = async (act) => {
+              const begin = performance.now();
+              await act();
+              return performance.now() - begin;
+            };
+            let answer = null;
+            const read = (query) => async () => (answer = await (await fetch(path + query)).json());
+            (async () => {
+              const first = await milliseconds(read(""));
+              end([first, await milliseconds(read(`?table=${answer.table}&since=${answer.sequence}`))]);
+            })();""", "/api/runs/%s/tasks" % run)
+        print("%7d tasks wait: show --json %.2f s, why %.2f s, page %d ms first, %d ms again" % (tasks, shown, why, first, again), flush=True)
+        self.kill(process)
+
 
 def main():
     parser = argparse.ArgumentParser()
@@ -144,11 +172,14 @@ def main():
     bench.setUp()
     try:
         bench.write("big.lua", BIG)
+        bench.write("queue.lua", QUEUE)
         bench.browse()
         for tasks in arguments.tasks:
             bench.finished(tasks)
         for tasks in arguments.tasks:
             bench.followed(tasks)
+        for tasks in arguments.tasks:
+            bench.waiting(tasks)
     finally:
         bench.doCleanups()
         Bench.doClassCleanups()

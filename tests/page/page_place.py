@@ -51,6 +51,16 @@ return flow.pipeline("waits", { path = flow.param.string {} }, function(p)
 end)
 '''
 
+# Many tasks behind one that runs until the file `gate` exists.
+QUEUE = HOLD + r'''
+local work = flow.task("work", function(ctx, n) return n end)
+return flow.pipeline("queue", { path = flow.param.string {}, n = flow.param.int { default = 10000 } }, function(p)
+  local first, items = hold { path = p.path, label = "first" }, {}
+  for i = 1, p.n do items[i] = i end
+  return { first.stdout, flow.map(work, items) }
+end)
+'''
+
 # A task that waits for a signal.
 ASKS = r'''
 local flow = require "flow"

@@ -21,8 +21,12 @@ RunInfo run_of(const std::vector<std::string>& states) {
   return run;
 }
 
-/// The text of the field, up to the next one.
 std::string rows_in(const std::string& json) { return json.substr(json.find("\"rows\":")); }
+
+std::string reasons_in(const std::string& json) {
+  size_t at = json.find("\"reasons\":");
+  return json.substr(at, json.find(",\"rows\":") - at);
+}
 
 std::string row(int index, const std::string& state) {
   return "[" + std::to_string(index) + ",\"work[" + std::to_string(index + 1) + "]\",null,\"" +
@@ -133,8 +137,65 @@ TEST_CASE("a table of a followed run gives the rows of the tasks that changed") 
   CHECK(changed.find("work#3") == std::string::npos);
   // The rows are those of the same tasks as a list.
   RunInfo listed = head_of(run);
-  for (core::UnitId unit : {0U, 1U, 2U}) listed.tasks.push_back(info_of_task(run, unit, &state));
+  for (core::UnitId unit : {0U, 1U, 2U})
+    listed.tasks.push_back(info_of_task(run, unit, &state, nullptr));
   TaskTable other(4);
   other.update(listed);
   CHECK(rows_in(other.changes(0, 0)) == rows_in(table.changes(0, 0)));
+}
+
+TEST_CASE("ready tasks of one class share a reason: when it changes, no row does") {
+  core::State state = followed_run(4);
+  state.capacity.cpus_milli = 8000;
+  core::Run& run = state.runs.at("run-1");
+  run.jobs = 1;
+  run.cpus_used_milli = 1000;
+  core::SchedulingClass small, large;
+  small.cpus_milli = 1000;
+  large.cpus_milli = 2000;
+  auto wait = [&](core::UnitId unit, const core::SchedulingClass& request) {
+    run.ready[request].insert(unit);
+    run.units[unit].status = core::UnitStatus::ready;
+    run.units[unit].phase = core::Phase::ready;
+  };
+  wait(2, small);
+  wait(3, small);
+  TaskTable table(3);
+  table.update(head_of(run), run, state);
+  CHECK(reasons_in(table.changes(0, 0)) ==
+        "\"reasons\":[[0,\"its run has 1 CPU slots, held by `work`, `work#2`\"]]");
+  std::string rows = rows_in(table.changes(0, 0));
+  CHECK(rows.find("[2,\"work#3\",null,\"ready\",1,0,1000,0,\"local\",null,0,") !=
+        std::string::npos);
+  CHECK(rows.find("[3,\"work#4\",null,\"ready\",1,0,1000,0,\"local\",null,0,") !=
+        std::string::npos);
+  run.units[1].status = core::UnitStatus::succeeded;
+  run.units[1].phase = core::Phase::done;
+  table.update(head_of(run), run, state);
+  std::string changed = table.changes(3, 1);
+  CHECK(reasons_in(changed) == "\"reasons\":[[0,\"its run has 1 CPU slots, held by `work`\"]]");
+  CHECK(rows_in(changed).starts_with("\"rows\":[[1,"));
+  CHECK(rows_in(changed).find("work#3") == std::string::npos);
+  // Another class has another number. The number of a class that has gone is used again.
+  run.ready.clear();
+  wait(2, small);
+  wait(3, large);
+  table.update(head_of(run), run, state);
+  CHECK(reasons_in(table.changes(3, 2)).starts_with("\"reasons\":[[1,"));
+  CHECK(rows_in(table.changes(3, 2))
+            .starts_with("\"rows\":[[3,\"work#4\",null,\"ready\",1,0,1000,0,\"local\",null,1,"));
+  run.ready.clear();
+  wait(2, large);
+  wait(3, large);
+  table.update(head_of(run), run, state);
+  CHECK(reasons_in(table.changes(3, 3)) == "\"reasons\":[]");
+  CHECK(rows_in(table.changes(3, 3))
+            .starts_with("\"rows\":[[2,\"work#3\",null,\"ready\",1,0,1000,0,\"local\",null,1,"));
+  core::SchedulingClass other;
+  other.cpus_milli = 3000;
+  run.ready.clear();
+  wait(2, large);
+  wait(3, other);
+  table.update(head_of(run), run, state);
+  CHECK(reasons_in(table.changes(3, 4)).starts_with("\"reasons\":[[0,"));
 }

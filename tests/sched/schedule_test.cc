@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 
+#include "tests/sched/shared_reasons.hpp"
 #include "tests/sim/random.hpp"
 
 using namespace flow;
@@ -209,6 +210,7 @@ TEST_CASE(
     }
     Overtakers overtakers;
     for (int round = 0; round < 8; round++) {
+      check_shared_reasons(bench.state);
       std::vector<Event> proposals = schedule(bench.state, 1000);
       check_choice(bench.state, chosen_by(proposals), overtakers);
       size_t few = random.below(3);
@@ -217,6 +219,7 @@ TEST_CASE(
       for (const Event& event : proposals) bench.feed(event);
       REQUIRE(check_invariants(bench.state) == "");
       REQUIRE(schedule(bench.state, 1000).empty());
+      check_shared_reasons(bench.state);
       for (const auto& [id, run] : bench.state.runs) {
         for (UnitId unit = 0; unit < run.units.size(); unit++) {
           bool ends = run.units[unit].phase == Phase::running && random.one_in(2);

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "engine/sched/sched.hpp"
+#include "tests/sched/shared_reasons.hpp"
 #include "tests/sim/random.hpp"
 
 using namespace flow;
@@ -277,6 +278,7 @@ TEST_CASE("on a changing cluster, units that fit start and the others wait") {
     World world(random);
     for (int round = 0; round < 8 && !is_final(world.run().status); round++) {
       world.check_admission();
+      check_shared_reasons(world.state);
       for (std::vector<Event> proposals; !(proposals = schedule(world.state, 1000)).empty();) {
         for (const Event& event : proposals) {
           world.feed(event);
@@ -285,6 +287,7 @@ TEST_CASE("on a changing cluster, units that fit start and the others wait") {
       }
       world.check_nobody_waits_for_nothing();
       world.check_nobody_is_stuck();
+      check_shared_reasons(world.state);
       for (UnitId unit = 0; unit < world.run().units.size(); unit++) {
         if (world.run().units[unit].phase != Phase::running || random.one_in(2)) continue;
         world.feed(

@@ -45,7 +45,7 @@ const rowOf = (task, place) => [place, task.name, task.tag, task.status, task.at
 
 function tasksAnswer({ row }) {
   const user = row.tasks.length > 0 ? row.tasks[0].user : null;
-  return { table: 1, sequence: 1, run: { ...row, tasks: [] }, user, total: row.tasks.length, rows: row.tasks.map(rowOf) };
+  return { table: 1, sequence: 1, run: { ...row, tasks: [] }, user, total: row.tasks.length, reasons: [], rows: row.tasks.map(rowOf) };
 }
 
 /** `asked`: "", "TASK" or "TASK@ATTEMPT". */
