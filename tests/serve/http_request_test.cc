@@ -189,6 +189,18 @@ TEST_CASE("a web page of another origin is rejected") {
   CHECK(status_of(kGet + "Origin: http://a\r\nOrigin: http://a\r\n\r\n") == 400);
 }
 
+TEST_CASE("a head has up to 256 fields") {
+  auto asked = [](size_t fields) {
+    std::string text = "GET /read HTTP/1.1\r\nHost: a\r\n";
+    for (size_t i = 1; i < fields; i++) text += "a: b\r\n";
+    return verdict(text + "\r\n");
+  };
+  CHECK(asked(kHeadFieldsMax).status == 200);
+  Verdict refused = asked(kHeadFieldsMax + 1);
+  CHECK(refused.status == 431);
+  CHECK(refused.message == "the head has more than 256 fields");
+}
+
 TEST_CASE("a server with TLS takes web pages over https only") {
   HttpRules rules = kRules;
   auto asked = [&](const std::string& origin) {
