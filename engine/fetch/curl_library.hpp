@@ -7,10 +7,13 @@
 
 namespace flow::fetch {
 
-#define FLOW_CURL_CALLS(call)                                                                      \
-  call(curl_global_init) call(curl_version_info) call(curl_easy_init) call(curl_easy_cleanup)      \
-      call(curl_easy_reset) call(curl_easy_setopt) call(curl_easy_getinfo) call(curl_easy_perform) \
-          call(curl_easy_strerror) call(curl_slist_append) call(curl_slist_free_all)
+#define FLOW_CURL_CALLS(call)                                                                   \
+  call(curl_global_init) call(curl_version_info) call(curl_easy_init) call(curl_easy_cleanup)   \
+      call(curl_easy_reset) call(curl_easy_setopt) call(curl_easy_getinfo)                      \
+          call(curl_easy_strerror) call(curl_slist_append) call(curl_slist_free_all)            \
+              call(curl_multi_init) call(curl_multi_cleanup) call(curl_multi_add_handle)        \
+                  call(curl_multi_remove_handle) call(curl_multi_perform) call(curl_multi_poll) \
+                      call(curl_multi_info_read)
 
 struct CurlLibrary {
 #define FLOW_CURL_CALL(name) decltype(&::name) name = nullptr;

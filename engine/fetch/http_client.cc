@@ -18,6 +18,7 @@ namespace flow::fetch {
 namespace {
 
 constexpr size_t kHeadersMax = 256 << 10;  // bytes of one answer
+constexpr int kCheckEvery_ms = 100;        // curl_easy_perform() asks check_running once a second
 
 /// Only after a client was made.
 const CurlLibrary& curl_calls() { return *curl_library(); }
@@ -40,6 +41,23 @@ bool may_be_gone_later(CURLcode code) {
     default:
       return true;
   }
+}
+
+/// The same as curl_easy_perform(), but for how often check_running is asked.
+CURLcode perform(CURLM* transfers, CURL* curl) {
+  const CurlLibrary& calls = curl_calls();
+  CURLMcode fault = calls.curl_multi_add_handle(transfers, curl);
+  for (int running = 1; fault == CURLM_OK;) {
+    fault = calls.curl_multi_perform(transfers, &running);
+    if (running == 0) break;
+    if (fault == CURLM_OK)
+      fault = calls.curl_multi_poll(transfers, nullptr, 0, kCheckEvery_ms, nullptr);
+  }
+  int left = 0;
+  const CURLMsg* end = calls.curl_multi_info_read(transfers, &left);
+  CURLcode code = end != nullptr ? end->data.result : CURLE_OUT_OF_MEMORY;
+  calls.curl_multi_remove_handle(transfers, curl);
+  return code;
 }
 
 struct HeaderList {
@@ -156,11 +174,14 @@ struct HttpClient::Exchange {
 HttpClient::HttpClient(const FetchOptions& options) : options_(options) {
   if (!curl_library().ok()) return;  // send() reports it
   curl_ = curl_calls().curl_easy_init();
-  FLOW_CHECK(curl_ != nullptr);
+  transfers_ = curl_calls().curl_multi_init();
+  FLOW_CHECK(curl_ != nullptr && transfers_ != nullptr);
 }
 
 HttpClient::~HttpClient() {
-  if (curl_ != nullptr) curl_calls().curl_easy_cleanup(static_cast<CURL*>(curl_));
+  if (curl_ == nullptr) return;
+  curl_calls().curl_easy_cleanup(static_cast<CURL*>(curl_));
+  curl_calls().curl_multi_cleanup(static_cast<CURLM*>(transfers_));
 }
 
 Result<HttpResponse> HttpClient::send_once(const HttpRequest& request,
@@ -214,7 +235,7 @@ Result<HttpResponse> HttpClient::send_once(const HttpRequest& request,
     set(CURLOPT_CUSTOMREQUEST, request.method.c_str());
   }
   FLOW_TRY(options_.check_running());
-  CURLcode code = calls.curl_easy_perform(curl);
+  CURLcode code = perform(static_cast<CURLM*>(transfers_), curl);
   if (code == CURLE_OK) exchange.begin();  // an answer without a body
   if (exchange.error) return *exchange.error;
   long status = 0;

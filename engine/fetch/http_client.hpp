@@ -61,6 +61,7 @@ class HttpClient {
 
   const FetchOptions& options_;
   void* curl_ = nullptr;
+  void* transfers_ = nullptr;  // libcurl's, with the kept connections
 };
 
 }  // namespace flow::fetch

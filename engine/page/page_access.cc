@@ -36,6 +36,14 @@ std::string_view name_of_host(std::string_view host) {
   return host.substr(0, host.find(':'));
 }
 
+/// The key that a program sends with each request.
+std::optional<std::string_view> bearer_of(const HttpRequest& request) {
+  constexpr std::string_view kScheme = "Bearer ";
+  std::string_view authorization = field_of(request, "Authorization");
+  if (!authorization.starts_with(kScheme)) return std::nullopt;
+  return authorization.substr(kScheme.size());
+}
+
 /// A page for people: the link is wrong or its token is missing.
 HttpResponse refusal_page(int status, std::string_view title, std::string_view text) {
   return {status,
@@ -69,9 +77,43 @@ std::string PageAccess::cookie_fields() const {
 /// By the cookie, or as a program that sends a key with each request.
 bool PageAccess::is_known(const HttpRequest& request) const {
   if (has_cookie(request)) return true;
-  constexpr std::string_view kScheme = "Bearer ";
-  std::string_view authorization = field_of(request, "Authorization");
-  return authorization.starts_with(kScheme) && is_key(authorization.substr(kScheme.size()));
+  auto key = bearer_of(request);
+  return key && is_key(*key);
+}
+
+/// Of the token or key that a request without the cookie has; nothing if it has none.
+std::optional<bool> PageAccess::is_secret_right(const HttpRequest& request,
+                                                PageEndpoint endpoint) const {
+  if (has_cookie(request)) return {};
+  if (endpoint == PageEndpoint::home) {
+    std::string token = PageQuery(request.query).get("token");
+    if (!token.empty()) return secrets_equal(token, tokens_.link);
+  }
+  if (exposure_.keys.empty()) return {};
+  if (endpoint == PageEndpoint::sign_in && is_own_origin(request))
+    return is_key(field_of(request, "X-Flow-Key"));
+  auto key = bearer_of(request);
+  if (key) return is_key(*key);
+  return {};
+}
+
+std::optional<HttpResponse> PageAccess::check_secret(const HttpRequest& request,
+                                                     PageEndpoint endpoint, Clock::time_point now) {
+  std::optional<bool> is_right = is_secret_right(request, endpoint);
+  if (!is_right) return std::nullopt;
+  auto wait = wrong_.wait(request.client_address, now);
+  if (wait.count() == 0) {
+    if (!*is_right) wrong_.add(request.client_address, now);
+    return std::nullopt;
+  }
+  // Also for a right one: otherwise it could be told from the others.
+  std::string text = fmt::format(
+      "too many wrong tokens or keys came from this address: try again in {} s", wait.count());
+  HttpResponse response = endpoint == PageEndpoint::home
+                              ? refusal_page(429, "Too many wrong tokens", text)
+                              : error_response(429, text);
+  response.fields = fmt::format("Retry-After: {}\r\n", wait.count());
+  return response;
 }
 
 bool PageAccess::wants_key(const HttpRequest& request) const {
@@ -141,11 +183,12 @@ std::optional<HttpResponse> PageAccess::check_action(const HttpRequest& request)
   return std::nullopt;
 }
 
-std::optional<HttpResponse> PageAccess::check(const HttpRequest& request,
-                                              PageEndpoint endpoint) const {
+std::optional<HttpResponse> PageAccess::check(const HttpRequest& request, PageEndpoint endpoint,
+                                              Clock::time_point now) {
   std::string_view host = name_of_host(field_of(request, "Host"));
   if (!is_own_name(host))
     return error_response(403, fmt::format("the Host `{}` is not an address of loopback", host));
+  if (auto refusal = check_secret(request, endpoint, now)) return refusal;
   if (endpoint == PageEndpoint::home) return check_home(request);
   if (endpoint == PageEndpoint::sign_in) return std::nullopt;
   // What the sign-in page consists of; no file holds a secret.

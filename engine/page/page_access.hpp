@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/page/page_routes.hpp"
+#include "engine/page/wrong_secrets.hpp"
 #include "engine/serve/http/http_request.hpp"
 #include "engine/serve/http/http_response.hpp"
 
@@ -29,8 +30,11 @@ struct PageExposure {
   std::vector<std::string> names = {};  // that lead to this machine, beyond those of loopback
 };
 
+/// One thread at a time uses it.
 class PageAccess {
  public:
+  using Clock = WrongSecrets::Clock;
+
   /// `port`: where the page listens.
   PageAccess(PageTokens tokens, uint16_t port, PageExposure exposure = {});
 
@@ -40,10 +44,15 @@ class PageAccess {
   /// The answer to a key in the header X-Flow-Key: the cookie, if it is one of the keys.
   HttpResponse sign_in(const HttpRequest& request) const;
   /// The answer to a request that is not permitted, or that exchanges the token of the link for a
-  /// cookie. Nothing if the request is permitted. The request has all its fields.
-  std::optional<HttpResponse> check(const HttpRequest& request, PageEndpoint endpoint) const;
+  /// cookie. Nothing if the request is permitted. The request has all its fields. Each wrong token
+  /// or key is counted, also one for sign_in().
+  std::optional<HttpResponse> check(const HttpRequest& request, PageEndpoint endpoint,
+                                    Clock::time_point now = Clock::now());
 
  private:
+  std::optional<bool> is_secret_right(const HttpRequest& request, PageEndpoint endpoint) const;
+  std::optional<HttpResponse> check_secret(const HttpRequest& request, PageEndpoint endpoint,
+                                           Clock::time_point now);
   bool has_cookie(const HttpRequest& request) const;
   bool is_known(const HttpRequest& request) const;
   bool is_key(std::string_view given) const;
@@ -56,6 +65,7 @@ class PageAccess {
   const PageTokens tokens_;
   const std::string cookie_name_;
   const PageExposure exposure_;
+  WrongSecrets wrong_;
 };
 
 /// The header lines of all responses of the page: what a browser may load, run and show.

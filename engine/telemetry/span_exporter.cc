@@ -22,7 +22,6 @@ namespace {
 constexpr std::chrono::milliseconds kGather{500};  // for a fuller batch
 constexpr std::chrono::milliseconds kRetryPause{1'000}, kRetryPauseMax{8'000};
 constexpr int kTries = 5;
-constexpr int64_t kStallS = 10;
 constexpr const char* kEndpoint = "OTEL_EXPORTER_OTLP_ENDPOINT";
 constexpr const char* kTracesEndpoint = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
 
@@ -125,7 +124,8 @@ EnvironmentVariables trace_variables() {
   return variables;
 }
 
-SpanExporter::SpanExporter(SpanTarget target) : target_(std::move(target)) {
+SpanExporter::SpanExporter(SpanTarget target, SpanLimits limits)
+    : target_(std::move(target)), limits_(limits) {
   thread_ = engine_thread([this] { work(); });
 }
 
@@ -133,7 +133,8 @@ SpanExporter::~SpanExporter() {
   {
     std::lock_guard lock(mutex_);
     is_stopping_ = true;
-    flush_until_ = Clock::now() + kFlushMax;
+    flush_end_ = Clock::now() + limits_.flush;
+    answer_by_ = Clock::now() + limits_.silence;
   }
   changed_.notify_all();
   thread_.join();
@@ -161,7 +162,7 @@ void SpanExporter::add(std::vector<Span> spans) {
 
 bool SpanExporter::is_over() const {
   std::lock_guard lock(mutex_);
-  return is_stopping_ && Clock::now() >= flush_until_;
+  return is_stopping_ && Clock::now() >= std::min(flush_end_, answer_by_);
 }
 
 bool SpanExporter::pause(std::chrono::milliseconds time) {
@@ -193,7 +194,7 @@ void SpanExporter::work() {
 void SpanExporter::send(const std::vector<Span>& batch) {
   const std::string body = encode_spans(batch, target_.resource);
   fetch::FetchOptions options;
-  options.stall_s = kStallS;
+  options.exchange_ms = limits_.exchange.count();
   options.ca_file = target_.ca_file;
   options.check_running = [this]() -> Status {
     if (is_over()) return environment_error("the process ended before the collector answered");
@@ -212,15 +213,18 @@ void SpanExporter::send(const std::vector<Span>& batch) {
     fetch::HttpClient client(options);
     auto response = client.send(request);
     if (!response.ok()) return drop(batch.size(), response.error().message);
-    if (response->ok()) {
-      exported_ += batch.size();
-      return;
-    }
+    if (response->ok()) return count_exported(batch.size());
     std::string why = response->failure.empty() ? fmt::format("it answered {}", response->status)
                                                 : response->failure;
     if (tries == kTries || !may_retry(*response) || !pause(time)) return drop(batch.size(), why);
     time = std::min(2 * time, kRetryPauseMax);
   }
+}
+
+void SpanExporter::count_exported(size_t count) {
+  exported_ += count;
+  std::lock_guard lock(mutex_);
+  answer_by_ = Clock::now() + limits_.silence;
 }
 
 void SpanExporter::drop(size_t count, const std::string& why) {

@@ -25,7 +25,7 @@ bool contains(const flow::HttpRequest& request, std::string_view secret) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const flow::PageAccess access({"linklink", "cookiecookie", "actionaction"}, 8080);
+  flow::PageAccess access({"linklink", "cookiecookie", "actionaction"}, 8080);
   std::string_view text(reinterpret_cast<const char*>(data), size);
   flow::HttpRequest request;
   request.path = take_line(text);

@@ -133,3 +133,72 @@ TEST_CASE("tokens are long, and each start has others") {
   CHECK(one.link != one.cookie);
   CHECK(one.cookie != one.action);
 }
+
+TEST_CASE("after ten wrong tokens within a minute none of the address is looked at") {
+  PageAccess access = access_of_test();
+  const auto begin = PageAccess::Clock::now();
+  auto home = [&](const std::string& query, const std::string& address, std::chrono::seconds at) {
+    HttpRequest request = request_of("GET", {{"Host", "127.0.0.1:8080"}});
+    request.query = query;
+    request.client_address = address;
+    auto answer = access.check(request, PageEndpoint::home, begin + at);
+    REQUIRE(answer.has_value());
+    return *answer;
+  };
+  using std::chrono::seconds;
+  for (int i = 0; i < 10; i++) CHECK(home("token=wrong", "127.0.0.1", seconds(i)).status == 403);
+  HttpResponse refused = home("token=link", "127.0.0.1", seconds(20));
+  CHECK(refused.status == 429);
+  CHECK(refused.fields == "Retry-After: 40\r\n");
+  CHECK(home("", "127.0.0.1", seconds(20)).status == 401);  // has none
+  CHECK(home("token=link", "127.0.0.2", seconds(20)).status == 303);
+  CHECK(home("token=link", "127.0.0.1", seconds(60)).status == 303);
+  CHECK(home("token=wrong", "127.0.0.1", seconds(60)).status == 403);
+
+  HttpRequest known =
+      request_of("GET", {{"Host", "127.0.0.1:8080"}, {"Cookie", "flow_page_8080=cookie"}});
+  known.client_address = "127.0.0.1";
+  for (int i = 0; i < 10; i++) home("token=wrong", "127.0.0.1", seconds(60));
+  CHECK_FALSE(access.check(known, PageEndpoint::runs, begin + seconds(60)).has_value());
+}
+
+TEST_CASE("wrong keys of browsers and of programs count together") {
+  PageExposure exposure;
+  exposure.keys = {"first-key"};
+  PageAccess access({"link", "cookie", "action"}, 8080, exposure);
+  const auto now = PageAccess::Clock::now();
+  auto enter = [&](const std::string& key) {
+    HttpRequest request = request_of(
+        "POST",
+        {{"Host", "127.0.0.1:8080"}, {"Origin", "http://127.0.0.1:8080"}, {"X-Flow-Key", key}});
+    auto refusal = access.check(request, PageEndpoint::sign_in, now);
+    return refusal ? refusal->status : access.sign_in(request).status;
+  };
+  auto ask = [&](const std::string& key) {
+    HttpRequest request =
+        request_of("GET", {{"Host", "127.0.0.1:8080"}, {"Authorization", "Bearer " + key}});
+    auto refusal = access.check(request, PageEndpoint::runs, now);
+    return refusal ? refusal->status : 200;
+  };
+  for (int i = 0; i < 5; i++) {
+    CHECK(enter("wrong") == 403);
+    CHECK(ask("wrong") == 401);
+    CHECK(ask("first-key") == (i < 4 ? 200 : 429));
+  }
+  CHECK(enter("first-key") == 429);
+}
+
+TEST_CASE(
+    "wrong secrets of many clients take bounded memory, and a network of IPv6 is one client") {
+  WrongSecrets wrong;
+  const auto now = WrongSecrets::Clock::now();
+  for (size_t i = 0; i < WrongSecrets::kWrongMax; i++)
+    wrong.add("2001:db8::" + std::to_string(i), now);
+  CHECK(wrong.clients() == 1);
+  CHECK(wrong.wait("2001:db8::ffff", now) == WrongSecrets::kWindow);
+  CHECK(wrong.wait("2001:db8:0:1::1", now).count() == 0);
+  for (size_t i = 0; i < 3 * WrongSecrets::kClientsMax; i++)
+    wrong.add("10.0." + std::to_string(i / 256) + "." + std::to_string(i % 256),
+              now + std::chrono::milliseconds(i));
+  CHECK(wrong.clients() == WrongSecrets::kClientsMax);
+}

@@ -189,6 +189,37 @@ TEST_CASE("a web page of another origin is rejected") {
   CHECK(status_of(kGet + "Origin: http://a\r\nOrigin: http://a\r\n\r\n") == 400);
 }
 
+TEST_CASE("what a page of another site embeds is rejected, and its links are followed") {
+  HttpRules rules = kRules;
+  auto asked = [&](const std::string& fields) {
+    return verdict("GET /read HTTP/1.1\r\nHost: a:8080\r\n" + fields + "\r\n", rules).status;
+  };
+  const std::string other = "Sec-Fetch-Site: cross-site\r\n";
+  CHECK(asked(other + "Sec-Fetch-Mode: no-cors\r\n") == 200);  // of a name in `hosts`, maybe
+  rules.hosts = {};
+  CHECK(asked(other + "Sec-Fetch-Mode: no-cors\r\n") == 403);
+  CHECK(asked(other) == 403);
+  CHECK(asked(other + "Sec-Fetch-Mode: navigate\r\n") == 200);
+  CHECK(asked(other + "Origin: http://a:8080\r\n") == 200);
+  CHECK(asked(other + "Origin: http://b\r\n") == 403);
+  for (const char* near : {"same-origin", "same-site", "none"}) {
+    INFO(near);
+    CHECK(asked("Sec-Fetch-Site: " + std::string(near) + "\r\n") == 200);
+  }
+}
+
+TEST_CASE("a head has up to 256 fields") {
+  auto asked = [](size_t fields) {
+    std::string text = "GET /read HTTP/1.1\r\nHost: a\r\n";
+    for (size_t i = 1; i < fields; i++) text += "a: b\r\n";
+    return verdict(text + "\r\n");
+  };
+  CHECK(asked(kHeadFieldsMax).status == 200);
+  Verdict refused = asked(kHeadFieldsMax + 1);
+  CHECK(refused.status == 431);
+  CHECK(refused.message == "the head has more than 256 fields");
+}
+
 TEST_CASE("a server with TLS takes web pages over https only") {
   HttpRules rules = kRules;
   auto asked = [&](const std::string& origin) {

@@ -1,9 +1,43 @@
-#include <catch2/catch.hpp>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <catch2/catch.hpp>
+#include <thread>
+
+#include "engine/serve/http/socket_address.hpp"
 #include "engine/telemetry/metric_text.hpp"
 #include "engine/telemetry/span_exporter.hpp"
 
 using namespace flow;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// A port of loopback. The system takes connections to it that no program accepts.
+struct SilentCollector {
+  SilentCollector() : listening(listen_at("collector", {"127.0.0.1", 0}, "0")) {
+    REQUIRE(listening.ok());
+  }
+  ~SilentCollector() { ::close(listening->socket); }
+  std::string url() const { return "http://127.0.0.1:" + std::to_string(listening->port); }
+
+  Result<ListeningSocket> listening;
+};
+
+/// Why the only span of an exporter is dropped at its end.
+std::string loss_at(const std::string& url, const SpanLimits& limits) {
+  auto target = span_target({{"OTEL_EXPORTER_OTLP_ENDPOINT", url}});
+  REQUIRE(target.ok());
+  std::string reason;
+  {
+    SpanExporter exporter(*target, limits);
+    exporter.set_on_drop([&](const std::string& why) { reason = why; });
+    exporter.add({Span{}});
+  }
+  return reason;
+}
+
+}  // namespace
 
 TEST_CASE("a family is its help, its type and its samples, with escaped labels") {
   MetricText text;
@@ -69,4 +103,26 @@ TEST_CASE("more spans than may wait are dropped and counted, and the reason is t
   CHECK(dropped >= 7);
   REQUIRE(reasons.size() == 1);
   CHECK(reasons.front().find("http://127.0.0.1:1") != std::string::npos);
+}
+
+TEST_CASE("the end waits for a collector that does not answer for the time of one answer only") {
+  SilentCollector collector;
+  CHECK_THAT(loss_at(collector.url(), {.exchange = 1h, .silence = 50ms, .flush = 1h}),
+             Catch::Contains("the process ended before the collector answered"));
+}
+
+TEST_CASE("a collector that answers byte by byte has failed after the time of an answer") {
+  SilentCollector collector;
+  std::thread dripping([listener = collector.listening->socket] {
+    int socket = -1;
+    while ((socket = ::accept(listener, nullptr, nullptr)) < 0) std::this_thread::yield();
+    for (std::string text = "HTTP/1.1 200 OK\r\nX: ";; text = "x") {
+      if (::send(socket, text.data(), text.size(), MSG_NOSIGNAL) < 0) break;
+      std::this_thread::sleep_for(1ms);
+    }
+    ::close(socket);
+  });
+  CHECK_THAT(loss_at(collector.url(), {.exchange = 100ms, .silence = 1h, .flush = 1h}),
+             Catch::Contains("there was no answer within"));
+  dripping.join();
 }

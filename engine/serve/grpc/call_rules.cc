@@ -60,13 +60,17 @@ grpc::Status grpc_status(const CallStatus& status) {
 
 CallStatus no_message() { return {400, "the call ends without a message"}; }
 
-CallStatus check_key(const InferenceBackend& backend, const grpc::CallbackServerContext& context) {
+CallStatus check_key(const InferenceBackend& backend, GrpcConnections& connections,
+                     const grpc::CallbackServerContext& context) {
   const auto& metadata = context.client_metadata();
   auto [first, last] = metadata.equal_range("authorization");
   bool is_single = first != last && std::next(first) == last;
   std::string_view value;
   if (is_single) value = {first->second.data(), first->second.size()};
-  if (backend.permits(value)) return {};
+  if (backend.permits(value)) {
+    connections.trust(context.peer());
+    return {};
+  }
   return {401, "this service needs a key: send the metadata `authorization: Bearer KEY`"};
 }
 

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "engine/serve/grpc/grpc_connections.hpp"
 #include "engine/serve/inference_backend.hpp"
 
 namespace flow {
@@ -20,8 +21,9 @@ grpc::Status grpc_status(const CallStatus& status);
 
 /// The error of a call of one request that ends without it.
 CallStatus no_message();
-/// The error of a call without a key that permits it; OK if it has one.
-CallStatus check_key(const InferenceBackend& backend, const grpc::CallbackServerContext& context);
+/// The error of a call without a key that permits it. If it has one, its connection is trusted.
+CallStatus check_key(const InferenceBackend& backend, GrpcConnections& connections,
+                     const grpc::CallbackServerContext& context);
 /// The error of a call for another model or version; OK if it is the one of the backend. An empty
 /// version is any.
 CallStatus check_model(const InferenceBackend& backend, const std::string& model,

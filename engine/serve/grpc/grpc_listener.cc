@@ -3,13 +3,11 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <optional>
 #include <utility>
 
 #include "engine/base/engine_thread.hpp"
@@ -20,12 +18,6 @@ namespace flow {
 namespace {
 
 constexpr int kPauseMs = 100;  // when no file descriptor is left
-
-std::optional<ino_t> inode_of(int socket) {
-  struct stat info {};
-  if (::fstat(socket, &info) != 0) return std::nullopt;
-  return info.st_ino;
-}
 
 }  // namespace
 
@@ -70,23 +62,16 @@ void GrpcListener::loop() {
 
 /// False if the process can accept none for some time.
 bool GrpcListener::accept_one() {
-  int socket = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  sockaddr_storage client{};
+  socklen_t size = sizeof client;
+  int socket = ::accept4(listener_, reinterpret_cast<sockaddr*>(&client), &size,
+                         SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (socket < 0) return errno != EMFILE && errno != ENFILE && errno != ENOMEM && errno != ENOBUFS;
-  std::optional<ino_t> inode = inode_of(socket);
-  if (!inode || !has_place()) {
+  if (connections_.add(socket, peer_of(client), GrpcConnections::Clock::now()))
+    adopt_(socket);
+  else
     ::close(socket);
-    return true;
-  }
-  connections_.push_back({socket, *inode});
-  adopt_(socket);
   return true;
-}
-
-bool GrpcListener::has_place() {
-  if (connections_.size() < connections_max_) return true;
-  std::erase_if(connections_,
-                [](const Connection& each) { return inode_of(each.socket) != each.inode; });
-  return connections_.size() < connections_max_;
 }
 
 }  // namespace flow

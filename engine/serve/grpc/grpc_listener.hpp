@@ -1,27 +1,25 @@
 // Accepts the connections of a gRPC server. The library would accept any number of them, and give
 // up its listener for good when the process has no file descriptor left.
 #pragma once
-#include <sys/types.h>
-
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "engine/base/address.hpp"
+#include "engine/serve/grpc/grpc_connections.hpp"
 #include "flow/result.hpp"
 
 namespace flow {
 
-/// One above `connections_max` is closed at once: its client tries again after some time.
+/// A connection without a place is closed at once: its client tries again after some time.
 class GrpcListener {
  public:
   /// Gets a connected socket, which does not block, and closes it some time.
   using Adopt = std::function<void(int socket)>;
 
-  explicit GrpcListener(size_t connections_max) : connections_max_(connections_max) {}
+  /// The table outlives it.
+  explicit GrpcListener(GrpcConnections& connections) : connections_(connections) {}
   ~GrpcListener();
   GrpcListener(const GrpcListener&) = delete;
   GrpcListener& operator=(const GrpcListener&) = delete;
@@ -37,19 +35,11 @@ class GrpcListener {
  private:
   void loop();
   bool accept_one();
-  bool has_place();
 
-  /// The inode tells whether the descriptor is still that of the socket.
-  struct Connection {
-    int socket;
-    ino_t inode;
-  };
-
-  const size_t connections_max_;
+  GrpcConnections& connections_;
   Adopt adopt_;
   int listener_ = -1, wake_ = -1;
   uint16_t port_ = 0;
-  std::vector<Connection> connections_;  // with some that were closed
   std::thread thread_;
 };
 

@@ -47,8 +47,14 @@ class GrpcServerImpl final : public GrpcServer {
  public:
   GrpcServerImpl(const GrpcOptions& options, InferenceBackend& backend)
       : options_(options),
-        service_({backend, options.message_max, milliseconds(options.answer_ms)}),
-        listener_(options.connections_max) {}
+        open_connections_(options.connections_max, milliseconds(options.evict_after_ms)),
+        service_({.backend = backend,
+                  .connections = open_connections_,
+                  .message_max = options.message_max,
+                  .describe_time = milliseconds(options.describe_ms),
+                  .message_time = milliseconds(options.message_ms),
+                  .answer_time = milliseconds(options.answer_ms)}),
+        listener_(open_connections_) {}
 
   ~GrpcServerImpl() override {
     listener_.close();
@@ -114,6 +120,7 @@ class GrpcServerImpl final : public GrpcServer {
 
  private:
   const GrpcOptions options_;
+  GrpcConnections open_connections_;
   InferenceService service_;  // outlives the server
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
   std::unique_ptr<grpc::Server> server_;

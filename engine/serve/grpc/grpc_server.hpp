@@ -22,8 +22,11 @@ struct GrpcOptions {
   size_t message_max = 64u << 20;     // bytes of a request
   size_t memory_max = 512u << 20;     // bytes that the library may use for all connections
   int streams_max = 128;              // calls at a time on one connection; a client queues more
-  size_t connections_max = 4'000;     // one more is closed at once
+  size_t connections_max = 4'000;     // GrpcConnections says what happens to one more
+  int64_t evict_after_ms = 100;       // for which a connection without a valid key keeps its place
   int64_t idle_ms = 300'000;          // a connection without a call is closed after this time
+  int64_t describe_ms = 10'000;       // for a whole call other than one for inference
+  int64_t message_ms = 120'000;       // in which the message of ModelInfer must arrive
   int64_t answer_ms = 60'000;         // in which a client must have taken its whole answer
 };
 

@@ -44,14 +44,18 @@ CallReactor* InferCall::start(const InferCallOptions& options,
                               grpc::CallbackServerContext& context) {
   auto call = std::make_shared<InferCall>(options, context);
   call->self_ = call;
-  if (CallStatus key = check_key(options.backend, context); key.status != 200)
+  CallStatus key = check_key(options.backend, options.connections, context);
+  if (key.status != 200) {
     call->refuse(record_of(context, "ModelInfer"), key);
-  else
+  } else {
+    call->timer_.start(context, options.message_time);
     call->StartRead(&call->request_);
+  }
   return call.get();
 }
 
 void InferCall::OnReadDone(bool ok) {
+  timer_.stop();
   if (!ok) return finish(no_message());
   try {
     take();

@@ -7,8 +7,8 @@
 #include <chrono>
 #include <memory>
 
-#include "engine/serve/grpc/answer_timer.hpp"
 #include "engine/serve/grpc/call_rules.hpp"
+#include "engine/serve/grpc/call_timer.hpp"
 #include "engine/serve/inference_backend.hpp"
 
 namespace flow {
@@ -16,8 +16,11 @@ namespace flow {
 /// What the calls of a server need.
 struct InferCallOptions {
   InferenceBackend& backend;
-  size_t message_max = 0;                   // bytes of a request, also when decompressed
-  std::chrono::milliseconds answer_time{};  // in which a client must take a large answer
+  GrpcConnections& connections;
+  size_t message_max = 0;                     // bytes of a request, also when decompressed
+  std::chrono::milliseconds describe_time{};  // for a whole call other than one for inference
+  std::chrono::milliseconds message_time{};   // in which the message of ModelInfer must arrive
+  std::chrono::milliseconds answer_time{};    // in which a client must take a large answer
 };
 
 /// What answers a call. Also calls of one request have it: gRPC would read the whole message of a
@@ -49,7 +52,7 @@ class InferCall final : public CallReactor, public std::enable_shared_from_this<
   // The first to set it, the backend's answer or the end of the call, finishes the call.
   std::atomic<bool> is_answered_{false};
   std::atomic<bool> is_cancelled_{false};
-  AnswerTimer timer_;
+  CallTimer timer_;
   std::shared_ptr<InferCall> self_;
 };
 

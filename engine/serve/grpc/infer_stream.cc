@@ -47,7 +47,7 @@ CallReactor* InferStream::start(const InferCallOptions& options,
                                 grpc::CallbackServerContext& context) {
   auto stream = std::make_shared<InferStream>(options, context);
   stream->self_ = stream;
-  CallStatus key = check_key(options.backend, context);
+  CallStatus key = check_key(options.backend, options.connections, context);
   if (key.status != 200) stream->note(key);
   std::lock_guard lock(stream->mutex_);
   if (key.status != 200) stream->refuse(key);
@@ -83,7 +83,7 @@ void InferStream::cancel() {
 void InferStream::OnReadDone(bool ok) {
   // A stream may last for days: its key may not be one of the service any more.
   CallStatus key;
-  if (ok) key = check_key(options_.backend, context_);
+  if (ok) key = check_key(options_.backend, options_.connections, context_);
   const bool is_taken = ok && key.status == 200;
   if (is_taken) {
     {

@@ -8,7 +8,7 @@
 #include <memory>
 #include <mutex>
 
-#include "engine/serve/grpc/answer_timer.hpp"
+#include "engine/serve/grpc/call_timer.hpp"
 #include "engine/serve/grpc/infer_call.hpp"
 #include "engine/serve/inference_backend.hpp"
 
@@ -50,7 +50,7 @@ class InferStream final : public CallReactor, public std::enable_shared_from_thi
   bool is_at_end_ = false;  // the client sends no more
   bool is_cancelled_ = false, is_finished_ = false;
   grpc::Status refusal_;  // of the whole stream
-  AnswerTimer timer_;
+  CallTimer timer_;
   std::shared_ptr<InferStream> self_;
 };
 

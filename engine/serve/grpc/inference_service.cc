@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "engine/serve/grpc/call_rules.hpp"
+#include "engine/serve/grpc/call_timer.hpp"
 #include "engine/serve/grpc/infer_stream.hpp"
 #include "engine/serve/grpc/message_coding.hpp"
 #include "engine/serve/service_metadata.hpp"
@@ -69,7 +70,10 @@ class DescriptionCall final : public CallReactor {
     DescriptionCall& reactor = *call;
     reactor.self_ = std::move(call);
     CallStatus key;
-    if (needs_key) key = check_key(reactor.options_.backend, reactor.context_);
+    const InferCallOptions& options = reactor.options_;
+    if (needs_key) key = check_key(options.backend, options.connections, reactor.context_);
+    // Also until the answer is taken: a call without a key must not stay.
+    reactor.timer_.start(reactor.context_, options.describe_time);
     if (key.status == 200)
       reactor.StartRead(&reactor.request_);
     else
@@ -85,7 +89,10 @@ class DescriptionCall final : public CallReactor {
       finish(grpc_status({503, "the service has too little memory left for this call"}));
     }
   }
-  void OnDone() override { std::unique_ptr<DescriptionCall> last = std::move(self_); }
+  void OnDone() override {
+    timer_.stop();
+    std::unique_ptr<DescriptionCall> last = std::move(self_);
+  }
 
  private:
   void finish(const grpc::Status& status) {
@@ -103,6 +110,7 @@ class DescriptionCall final : public CallReactor {
   const char* const method_;
   const Answer answer_;
   grpc::ByteBuffer request_, response_;
+  CallTimer timer_;
   std::unique_ptr<DescriptionCall> self_;
 };
 

@@ -169,6 +169,8 @@ std::optional<HttpError> HttpFields::read_single(std::string_view name, std::str
   const std::pair<std::string_view, Field*> fields[] = {
       {"Host", &host_},
       {"Origin", &origin_},
+      {"Sec-Fetch-Site", &fetch_site_},
+      {"Sec-Fetch-Mode", &fetch_mode_},
       {"Authorization", &authorization_},
       {"Content-Type", &content_type_},
       {"X-Request-Timeout", &timeout_},
@@ -213,11 +215,23 @@ std::optional<HttpError> HttpFields::check_host(bool is_old) const {
     return HttpError{403, fmt::format("the Host `{}` is a domain: a service is asked as localhost, "
                                       "by its address, or by a name in its `hosts`",
                                       quotable(*host_))};
+  if (is_of_other_site())
+    return HttpError{403,
+                     "a page of another web site asks for this: a service answers pages of its own "
+                     "address, and of the names in its `hosts`"};
   if (!origin_ || is_own_origin(*origin_, *host, rules_)) return {};
   return HttpError{403,
                    fmt::format("the Origin `{}` is another web site: a service answers pages "
                                "of its own address, and of the names in its `hosts`{}",
                                quotable(*origin_), rules_.is_encrypted ? ", over https only" : "")};
+}
+
+/// A browser sends no Origin with what a page embeds, such as an image. Links of other sites are
+/// followed: they show the answer to the user. With `hosts` the site may be one of them.
+bool HttpFields::is_of_other_site() const {
+  if (origin_ || !rules_.hosts.empty() || !equal_names(fetch_site_.value_or(""), "cross-site"))
+    return false;
+  return request_.method != "GET" || !equal_names(fetch_mode_.value_or(""), "navigate");
 }
 
 std::optional<HttpError> HttpFields::check_framing(bool is_old) const {

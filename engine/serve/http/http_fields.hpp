@@ -33,13 +33,14 @@ class HttpFields {
   std::optional<HttpError> read_list(std::string_view name, std::string_view value);
   std::optional<HttpError> read_single(std::string_view name, std::string_view value);
   std::optional<HttpError> check_host(bool is_old) const;
+  bool is_of_other_site() const;
   std::optional<HttpError> check_framing(bool is_old) const;
 
   const HttpRules& rules_;
   HttpRequest& request_;
   std::optional<uint64_t> length_;
   Field host_, origin_, coding_, expectation_, authorization_, content_type_, timeout_, json_bytes_;
-  Field traceparent_;
+  Field traceparent_, fetch_site_, fetch_mode_;
   int codings_ = 0, traceparents_ = 0;
   size_t connection_elements_ = 0;  // of a request that is forwarded
   bool expects_continue_ = false, allows_any_ = false;

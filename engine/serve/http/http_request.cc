@@ -133,6 +133,9 @@ class RequestParser final : public http::basic_parser<true> {
   void on_field_impl(http::field, View name, View value, error_code& code) override {
     if (is_in_body_) return;  // a trailer
     next_ = value.end();
+    if (++fields_read_ > kHeadFieldsMax)
+      return stop_if(
+          HttpError{431, fmt::format("the head has more than {} fields", kHeadFieldsMax)}, code);
     if (rules_.keeps_fields) request_.fields.push_back({name, value});
     stop_if(fields_.read(name, value), code);
   }
@@ -209,6 +212,7 @@ class RequestParser final : public http::basic_parser<true> {
   std::string_view text_;
   const char* next_ = nullptr;  // the end of the last target or field of the head
   bool is_old_ = false, is_in_body_ = false;
+  size_t fields_read_ = 0;
   uint64_t chunk_left_ = 0;
   uint64_t body_bytes_ = 0;  // of a body with a length, that have arrived
 };

@@ -18,6 +18,7 @@ class HttpUpload;
 struct HttpRequest;
 
 constexpr size_t kHeadBytesMax = 16 * 1024;
+constexpr size_t kHeadFieldsMax = 256;  // a kept field takes many times the bytes of a short one
 constexpr size_t kTargetBytesMax = 4 * 1024;
 constexpr std::string_view kAnyMethod = "*";
 /// The capacity of a body whose length was announced exceeds its size by this, for parsers that

@@ -17,14 +17,20 @@ namespace flow {
 using Stub = inference::GRPCInferenceService::Stub;
 
 inline std::shared_ptr<grpc::Channel> channel_to(
-    int port,
+    const std::string& target,
     std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials()) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(-1);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // a connection of its own
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(port), std::move(credentials),
-                                   arguments);
+  return grpc::CreateCustomChannel(target, std::move(credentials), arguments);
+}
+
+/// To a port of loopback.
+inline std::shared_ptr<grpc::Channel> channel_to(
+    int port,
+    std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials()) {
+  return channel_to("127.0.0.1:" + std::to_string(port), std::move(credentials));
 }
 
 /// Until the server has said that it takes no more calls on this connection.

@@ -369,6 +369,31 @@ TEST_CASE("a call that ends without its message is an invalid argument") {
   CHECK(service.backend->arrived() == 0);
 }
 
+TEST_CASE("a call whose message does not arrive is cancelled") {
+  GrpcService service({.name = "adder", .describe_ms = 50, .message_ms = 50}, {"secret"});
+  grpc::GenericStub stub(channel_to(service.server->port()));
+  for (const char* method :
+       {"ServerLive", "ServerReady", "ModelReady", "ModelMetadata", "ModelInfer"}) {
+    INFO(method);
+    grpc::ClientContext context;
+    context.AddMetadata("authorization", "Bearer secret");
+    SilentCall call;
+    stub.PrepareBidiStreamingCall(
+        &context, std::string("/inference.GRPCInferenceService/") + method, {}, &call);
+    call.StartCall();
+    CHECK(call.ended.get_future().get().error_code() == grpc::StatusCode::CANCELLED);
+  }
+  // An answer may take longer.
+  service.backend->hold();
+  auto open = std::async(std::launch::async, [&] {
+    return infer(*service.stub, infer_request("x", {1}), "Bearer secret");
+  });
+  service.backend->wait_arrived(1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  service.backend->release();
+  CHECK(open.get().status.ok());
+}
+
 TEST_CASE("a compressed request is answered, up to the limit of plain ones") {
   GrpcService service({.name = "adder", .message_max = 1u << 20});
   auto request = infer_request("x", {});
@@ -488,6 +513,56 @@ TEST_CASE("a connection above the maximum is closed, and its place is free when 
         grpc::StatusCode::UNAVAILABLE);
   second.reset();
   while (!infer(waiting, infer_request("x", {1})).status.ok()) std::this_thread::yield();
+}
+
+TEST_CASE("a connection without a valid key gives its place to a new one") {
+  const std::string address = GENERATE("127.0.0.1", "::1");
+  if (listening_problem({address, 0}) != 0) return;
+  GrpcService service(
+      {.name = "adder", .address = address, .connections_max = 2, .evict_after_ms = 0}, {"secret"});
+  const std::string target = address_text({address, service.server->port()});
+  auto connected = [&] {
+    auto to = socket_address(address, service.server->port());
+    int socket = ::socket(to->storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    REQUIRE(::connect(socket, reinterpret_cast<sockaddr*>(&to->storage), to->size) == 0);
+    return HttpPeer(socket);
+  };
+  auto ends = [](HttpPeer& peer) {
+    peer.rest();
+    return true;
+  };
+  HttpPeer first = connected(), second = connected();
+  auto channel = channel_to(target);
+  Stub stub(channel);
+  inference::ServerLiveResponse live;
+  REQUIRE(call(stub, &Stub::ServerLive, {}, live).ok());
+  CHECK(ends(first));
+  // Without a key it would be the next but one.
+  REQUIRE(infer(stub, infer_request("x", {1}), "Bearer secret").status.ok());
+  HttpPeer third = connected();
+  CHECK(ends(second));
+  HttpPeer fourth = connected();
+  CHECK(ends(third));
+  CHECK(channel->GetState(false) == GRPC_CHANNEL_READY);
+  Stub other(channel_to(target));
+  REQUIRE(infer(other, infer_request("x", {1}), "Bearer secret").status.ok());
+  CHECK(ends(fourth));
+  // Now all have sent a key.
+  HttpPeer fifth = connected();
+  CHECK(ends(fifth));
+  CHECK(infer(stub, infer_request("x", {1}), "Bearer secret").status.ok());
+  CHECK(infer(other, infer_request("x", {1}), "Bearer secret").status.ok());
+}
+
+TEST_CASE("a connection that is too young to have sent its key keeps its place") {
+  GrpcService service({.name = "adder", .connections_max = 1, .evict_after_ms = 3'600'000},
+                      {"secret"});
+  HttpPeer first(connect_to(service.server->port()));
+  HttpPeer second(connect_to(service.server->port()));
+  CHECK(second.rest().empty());
+  first.close();
+  while (!infer(*service.stub, infer_request("x", {1}), "Bearer secret").status.ok())
+    std::this_thread::yield();
 }
 
 TEST_CASE("a server without file descriptors accepts again when there are some") {

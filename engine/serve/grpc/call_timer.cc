@@ -1,16 +1,16 @@
-#include "engine/serve/grpc/answer_timer.hpp"
+#include "engine/serve/grpc/call_timer.hpp"
 
 #include <mutex>
 
 namespace flow {
 
 /// The alarm may fire on another thread while the call ends.
-struct AnswerTimer::Call {
+struct CallTimer::Call {
   std::mutex mutex;
   grpc::CallbackServerContext* context = nullptr;  // null: the timer is stopped
 };
 
-void AnswerTimer::start(grpc::CallbackServerContext& context, std::chrono::milliseconds time) {
+void CallTimer::start(grpc::CallbackServerContext& context, std::chrono::milliseconds time) {
   stop();
   call_ = std::make_shared<Call>();
   call_->context = &context;
@@ -21,7 +21,7 @@ void AnswerTimer::start(grpc::CallbackServerContext& context, std::chrono::milli
   });
 }
 
-void AnswerTimer::stop() {
+void CallTimer::stop() {
   if (!call_) return;
   {
     std::lock_guard lock(call_->mutex);

@@ -1,5 +1,5 @@
-// Cancels a call whose client does not take its answer in time, because the answer's memory is held
-// until then.
+// Cancels a call whose client does not send its message or take its answer in time, because the
+// call and its memory are held until then.
 #pragma once
 #include <grpcpp/alarm.h>
 #include <grpcpp/server_context.h>
@@ -10,7 +10,7 @@
 namespace flow {
 
 /// One thread at a time uses it.
-class AnswerTimer {
+class CallTimer {
  public:
   void start(grpc::CallbackServerContext& context, std::chrono::milliseconds time);
   /// No effect on the context follows.
