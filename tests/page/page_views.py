@@ -14,7 +14,7 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from page_browser import Browsing, By, Keys, axe_script, counts_in, set_counts, webdriver  # noqa: E402, F401, first: it may start again with Debian's Python
 import browser  # noqa: E402
-from page_place import ASKS, BYTES, NAMES, SERVES, SHAPES  # noqa: E402
+from page_place import ASKS, BYTES, NAMES, QUEUE, SERVES, SHAPES  # noqa: E402
 from place import main  # noqa: E402
 
 
@@ -447,6 +447,62 @@ class Views(Browsing):
         self.wait("who asked", lambda: len(self.all("#actions li")) == 1)
         self.assertIn("cancel by %s at " % action["by"], self.text("#actions li"))
         self.assertEqual(self.all("#cancel"), [])
+        self.is_quiet()
+
+    def test_counts_kept_with_each_change_are_those_of_all_tasks(self):
+        self.browse()
+        wrong = self.driver.execute_async_script("""
+            const end = arguments[0];
+            import("/assets/tasks.js").then(({ taskCounts }) => {
+            let seed = 7;
+            const below = (n) => (seed = (seed * 16807) % 2147483647) % n;
+            const task = () => {
+              const status = ["ready", "running", "failed", "waiting", "succeeded"][below(5)];
+              const attempts = below(4);
+              return { group: "g" + below(3), status, cached: below(4) === 0, ignored: below(4) === 0, attempts, started: attempts ? 10 : null, finished: below(2) ? 10 + below(50) : null };
+            };
+            const counted = (tasks) => {
+              const counts = taskCounts();
+              tasks.forEach((each, place) => counts.set(place, undefined, each));
+              return counts;
+            };
+            const shown = (counts, tasks) => [[...counts.byName(tasks, nodes)].map(([name, group]) => [name, ...["ready", "running", "failed", "waiting", "succeeded", "cached", "ignored", "retried", "tasks"].map((each) => group[each] || 0), group.durations]),
+              counts.earlier, counts.placesOf("failed"), counts.placesOf("waiting")];
+            const nodes = [{ name: "g1" }, { name: "g0" }, { name: "g2" }];
+            const kept = taskCounts();
+            const tasks = [];
+            const wrong = [];
+            for (let i = 0; i < 400; i++) {
+              const place = below(tasks.length + 1) % 12;
+              const next = place === tasks.length - 1 && below(3) === 0 ? undefined : task();
+              kept.set(place, tasks[place], next);
+              if (next) tasks[place] = next;
+              else tasks.length--;
+              const [is, should] = [shown(kept, tasks), shown(counted(tasks), tasks)].map((each) => JSON.stringify(each));
+              if (is !== should) wrong.push([i, is, should]);
+            }
+            end(wrong);
+            });""")
+        self.assertEqual(wrong, [])
+        self.is_quiet()
+
+    def test_a_run_of_10000_tasks_is_followed(self):
+        self.write("queue.lua", QUEUE)
+        process = self.start("run", "queue.lua", "--param", "path=" + self.path("gate"), "--jobs", "1", "--quiet")
+        self.until_holds("first")
+        self.browse()
+        self.visit("#/runs/" + self.show()["run"])
+        self.wait("the tasks", lambda: self.text("#task-summary") == "10,001 tasks")
+        self.assertEqual(counts_in(self.text("#counts")), {"running": 1, "ready": 10000})
+        self.assertEqual(counts_in(self.text("[data-group=work] .counts .quiet")), {"ready": 10000})
+        self.wait("the reason", lambda: "work[1]" in self.texts(".virtual tbody a"))
+        titles = self.driver.execute_script("return [...document.querySelectorAll('.virtual tbody td > span[title]')].map((each) => each.title)")
+        self.assertEqual(titles[:2], ["", self.tasks()["work[1]"]["waits_for"]])
+        self.write("gate", "")
+        self.wait("the end", lambda: self.text("#facts .state") == "succeeded")
+        self.assertEqual(self.end(process).code, 0)
+        self.wait("all counts", lambda: counts_in(self.text("#counts")) == {"succeeded": 10001})
+        self.wait("the counts by task", lambda: [counts_in(each) for each in self.texts("#groups .counts .quiet")] == [{"succeeded": 1}, {"succeeded": 10000}])
         self.is_quiet()
 
     def test_nothing_of_an_interrupted_run_seems_to_go_on(self):

@@ -16,25 +16,6 @@ const READ_PAUSES = 30;  // between readings, in durations of one
 const DRAW_PAUSES = 4;   // the same between drawings of all tasks
 const GROUPS_MAX = 300;  // an imported workflow may have a name for each of its tasks
 
-/** The counts by the name of a task, in the order of the plan. */
-function countTasks(tasks, nodes) {
-  const groups = new Map();
-  const order = new Map(nodes.map((node, i) => [node.name, i]));
-  const firstNode = (name) => order.get(name) ?? Infinity;
-  for (const task of tasks) {
-    const name = task.group;
-    if (!groups.has(name)) groups.set(name, { cached: 0, ignored: 0, durations: [], retried: 0 });
-    const group = groups.get(name);
-    group[task.status] = (group[task.status] || 0) + 1;
-    if (task.cached) group.cached++;
-    if (task.ignored) group.ignored++;
-    if (task.attempts > 1) group.retried++;
-    if (task.started && task.finished && task.attempts > 0 && !task.cached) group.durations.push(task.finished - task.started);
-  }
-  for (const group of groups.values()) group.durations.sort((a, b) => a - b);
-  return new Map([...groups].sort(([a], [b]) => (firstNode(a) === firstNode(b) ? 0 : firstNode(a) - firstNode(b))));
-}
-
 /** JSON with line breaks, cut if it is large. */
 function jsonBlock(value) {
   const text = JSON.stringify(value, null, 2);
@@ -139,7 +120,8 @@ export function runView(main, route, session) {
   function filter() {
     if (run === null) return;
     const text = search.value.trim().toLowerCase();
-    const wanted = run.tasks.filter((task) => (state.value === "" || task.status === state.value) &&
+    const isAny = text === "" && state.value === "" && group.value === "";
+    const wanted = isAny ? run.tasks : run.tasks.filter((task) => (state.value === "" || task.status === state.value) &&
       (group.value === "" || task.group === group.value) &&
       (text === "" || `${task.name} ${taskLabel(task)} ${task.worker || ""} ${asText(task.error)}`.toLowerCase().includes(text)));
     const left = store.total - run.tasks.length;
@@ -169,7 +151,7 @@ export function runView(main, route, session) {
   }
 
   function drawFailures() {
-    const failed = run.tasks.filter((task) => task.status === "failed");
+    const failed = store.counts.placesOf("failed").map((place) => run.tasks[place]);
     show(failure, failed.length === 0 ? null : [
       h("h2", {}, `${plural(failed.length, "task")} failed`),
       h("ul", {}, failed.slice(0, 5).map((task) => h("li", {}, h("a", { href: taskLink(id, task.name) }, taskLabel(task)), ": ", asText(task.error).split("\n")[0]))),
@@ -177,7 +159,7 @@ export function runView(main, route, session) {
   }
 
   function drawWaiting() {
-    const tasks = run.tasks.filter((task) => awaitedSignal(task) !== "");
+    const tasks = store.counts.placesOf("waiting").map((place) => run.tasks[place]).filter((task) => awaitedSignal(task) !== "");
     show(waiting, tasks.length === 0 ? null : [
       h("h2", {}, `${plural(tasks.length, "task")} ${tasks.length === 1 ? "waits" : "wait"} for a signal`),
       h("ul", {}, tasks.slice(0, 5).map((task) => h("li", {}, h("a", { href: taskLink(id, task.name) }, taskLabel(task)), `: “${awaitedSignal(task)}”`))),
@@ -195,8 +177,9 @@ export function runView(main, route, session) {
     if (rollback !== null) rollback.update(run.status === "serving");
   }
 
-  /** What all tasks are counted or drawn for takes longer, the larger the run is. So it happens in at
-   *  most a fifth of the time: what is left out meanwhile is drawn afterwards. `isNeeded`: now. */
+  /** The timeline and a search look at all tasks, which takes longer, the larger the run is. So it
+   *  happens in at most a fifth of the time: what is left out meanwhile is drawn afterwards.
+   *  `isNeeded`: now. */
   function sparing(act) {
     let timer = null;
     let at = 0;
@@ -219,15 +202,16 @@ export function runView(main, route, session) {
   function draw() {
     drawFacts();
     updateActions();
+    drawCounts();
     drawTasks(!isActive(run.status));
     show(result, run.result === null ? h("p", { class: "quiet" }, isActive(run.status) ? "The run has no result yet." : "The run has no result.") : jsonBlock(run.result));
     show(params, Object.keys(run.params).length === 0 ? null : h("section", { "aria-labelledby": "params-title" }, h("h2", { id: "params-title" }, "Parameters"), jsonBlock(run.params)));
   }
 
-  const drawTasks = sparing(() => {
+  function drawCounts() {
     drawWaiting();
     drawFailures();
-    const groups = countTasks(run.tasks, nodes);
+    const groups = store.counts.byName(run.tasks, nodes);
     const names = [...groups.keys()].slice(0, GROUPS_MAX);
     groupNote.hidden = groups.size <= GROUPS_MAX;
     groupNote.textContent = `The first ${count(GROUPS_MAX)} of ${count(groups.size)} names are shown; the search below finds each task.`;
@@ -240,6 +224,9 @@ export function runView(main, route, session) {
     const focused = document.activeElement && groupBody.contains(document.activeElement) ? document.activeElement.textContent : null;
     show(groupBody, names.map((name) => [name, groups.get(name)]).map((each) => groupRow(each, choose)));
     if (focused !== null) [...groupBody.querySelectorAll("button")].find((each) => each.textContent === focused)?.focus({ preventScroll: true });
+  }
+
+  const drawTasks = sparing(() => {
     time.draw(run.tasks, nodes, isActive(run.status), earlier);
     filter();
   });
@@ -260,7 +247,7 @@ export function runView(main, route, session) {
 
   let earlierOf = 0;  // attempts of the run when the earlier ones were read
   const loadEarlier = rarely(async () => {
-    const attempts = run.tasks.reduce((sum, task) => sum + Math.max(0, task.attempts - (task.cached ? 0 : 1)), 0);
+    const attempts = store.counts.earlier;
     if (attempts === earlierOf) return;
     const answer = await get(runPath(id, "attempts"));
     if (!isShown()) return;
