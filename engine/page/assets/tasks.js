@@ -26,6 +26,18 @@ const earlierAttempts = (task) => Math.max(0, task.attempts - (task.cached ? 0 :
 /** How long the newest attempt took, or null. */
 const durationOf = (task) => (task.started && task.finished && task.attempts > 0 && !task.cached ? task.finished - task.started : null);
 
+/** Both are sorted. */
+function merged(all, fresh) {
+  const both = [];
+  let next = 0;
+  for (const each of fresh) {
+    while (next < all.length && all[next] <= each) both.push(all[next++]);
+    both.push(each);
+  }
+  while (next < all.length) both.push(all[next++]);
+  return both;
+}
+
 /** Counts of tasks that cost a change of a task the same, however many tasks there are. */
 export function taskCounts() {
   const groups = new Map();  // by the name of a task
@@ -37,7 +49,7 @@ export function taskCounts() {
   /** `hasDuration`: that of the task is counted, too. */
   function add(task, by, hasDuration) {
     counts.earlier += by * earlierAttempts(task);
-    if (!groups.has(task.group)) groups.set(task.group, { tasks: 0, cached: 0, ignored: 0, retried: 0, durations: [], isSorted: true, isWhole: true });
+    if (!groups.has(task.group)) groups.set(task.group, { tasks: 0, cached: 0, ignored: 0, retried: 0, durations: [], fresh: [], isWhole: true });
     const group = groups.get(task.group);
     group.tasks += by;
     group[task.status] = (group[task.status] || 0) + by;
@@ -45,9 +57,8 @@ export function taskCounts() {
     if (task.ignored) group.ignored += by;
     if (task.attempts > 1) group.retried += by;
     if (!hasDuration || durationOf(task) === null) return;
-    if (by > 0) group.durations.push(durationOf(task));
+    if (by > 0) group.fresh.push(durationOf(task));
     else group.isWhole = false;  // rare: a task that had ended runs again
-    group.isSorted = false;
   }
 
   /** The task at `place` is now `after`, and was `before`; undefined: there is, or was, none. */
@@ -65,16 +76,17 @@ export function taskCounts() {
   function byName(tasks, nodes) {
     for (const [name, group] of groups) if (group.tasks === 0) groups.delete(name);
     const broken = new Set([...groups.values()].filter((group) => !group.isWhole));
-    for (const group of broken) Object.assign(group, { durations: [], isSorted: false, isWhole: true });
+    for (const group of broken) Object.assign(group, { durations: [], fresh: [], isWhole: true });
     if (broken.size > 0) {
       for (const task of tasks) {
         const group = groups.get(task.group);
-        if (broken.has(group) && durationOf(task) !== null) group.durations.push(durationOf(task));
+        if (broken.has(group) && durationOf(task) !== null) group.fresh.push(durationOf(task));
       }
     }
     for (const group of groups.values()) {
-      if (!group.isSorted) group.durations.sort((a, b) => a - b);
-      group.isSorted = true;
+      if (group.fresh.length === 0) continue;
+      group.durations = merged(group.durations, group.fresh.sort((a, b) => a - b));
+      group.fresh = [];
     }
     if (orderedFor !== nodes) {
       orderedFor = nodes;
