@@ -106,8 +106,8 @@ std::vector<char*> pointers_to(std::vector<std::string>& words) {
 
 }  // namespace
 
-// The process in between ends at once, so the program belongs to nobody who would have to wait for
-// it, and it does not lead its session: it never gets a terminal.
+// The process in between ends at once, so no process has to wait for the program. The program does
+// not lead its session, so it never gets a terminal.
 DetachedProgram::DetachedProgram(const std::string& program,
                                  const std::vector<std::string>& arguments) {
   int ends[2];

@@ -1,4 +1,4 @@
-// Runs that are resumed: those that the engine goes on with by itself, and what has changed since a
+// Runs that are resumed: those that the engine resumes by itself, and what has changed since a
 // run was started.
 #include <fmt/format.h>
 
@@ -22,7 +22,7 @@ namespace flow {
 
 namespace {
 
-/// What a run without a listener would have been told, and says in the log instead.
+/// Writes the warnings of a run without a listener to the log.
 void log_events(detail::RunHandle& state) {
   std::lock_guard lock(state.mutex);
   for (const Event& event : state.events)
@@ -118,7 +118,7 @@ Status LocalEngine::adopt_serving_version(const std::string& name, const RunId& 
   std::vector<std::string> folders;
   engine_loop_->inspect([&](const core::State& state, InputResolver&) {
     for (const auto& [id, run] : state.runs) {
-      bool serves = run.name == name && id != other && is_to_go_on(run) && run.stopping &&
+      bool serves = run.name == name && id != other && should_continue(run) && run.stopping &&
                     run.rollover.phase == core::RolloverPhase::done;
       if (!serves || parts.active_runs.contains(id) || id == options_.resume_except) continue;
       left = id;
@@ -183,7 +183,7 @@ bool serves_at(const std::string& folder, const RunId& version) {
 
 }  // namespace
 
-// They go on without an engine, and a service that replaces one may listen at its port.
+// Services continue without an engine, and one that replaces such a service may need its port.
 void LocalEngine::end_removed_services(const RunId& id, const Plan& plan) {
   constexpr int64_t kDrainMs = 10'000;
   constexpr std::chrono::seconds kEndMax{20};

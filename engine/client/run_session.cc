@@ -137,7 +137,7 @@ void ClientRunSession::on_disconnected(Lock& lock, int64_t reconnect_window_ms) 
   lock.lock();
 }
 
-// The next writer goes on with a detached run, and the client of one that only serves resumes it.
+// The next writer resumes a detached run. The client of a run that only serves resumes it.
 void ClientRunSession::leave_to_next_writer() {
   if (leads_ || is_detached_ || run_->outlive_client()) run_->on_end();
 }

@@ -27,7 +27,8 @@ class ClientRunSession {
  public:
   /// `acks`: the client acknowledges the replies that it received, and may connect again.
   /// `is_detached`: the run continues without its client. `run_count` is released when the run has
-  /// ended and the client has the end. `by`: the client, as who asks to stop or cancel the run.
+  /// ended and the client has the end. `by`: the client, recorded as the requester of a
+  /// stop or cancel.
   ClientRunSession(std::shared_ptr<detail::RunHandle> run, bool acks, bool is_detached,
                    std::string by, std::shared_ptr<void> run_count);
   ~ClientRunSession();  // joins its thread: only after the end

@@ -135,7 +135,7 @@ void Transition::continue_run(Run& r) {
       case Phase::resolving:
         emit_query(r, unit);
         break;
-      case Phase::running:  // on another machine, and perhaps not told so before the restart
+      case Phase::running:  // on another machine; the stop may have been lost in the restart
         if (is_spare(r, unit)) stop_attempt(r, unit);
         break;
       case Phase::gathering:

@@ -29,7 +29,7 @@ bool is_failing(const Run& run) {
   return run.status != RunStatus::serving && run.services_up == 0 && has_died;
 }
 
-/// Whether it is of an earlier engine and was not resumed, and its attempts on workers go on.
+/// Whether the run is of an earlier engine and was not resumed, while its attempts on workers run.
 bool is_left_over(const Run& run) {
   return !is_final(run.status) && run.stopping && !run.cancelling && !run.ending &&
          run.phase_count(Phase::running) > 0;
@@ -204,8 +204,8 @@ void Transition::revert(Run& run, const std::string& problem) {
   emit(RunChanged{run.id});
 }
 
-// The run ends or is interrupted: its rollover never was. A run that ends still tells what it was
-// to take over, and at which step it was.
+// The run ends or is interrupted, as if it had had no rollover. A run that ends still shows which
+// version it would have replaced, and its last step.
 void Transition::abandon_rollover(Run& run) {
   leave_gate(run);
   if (!has_mutant(Mutant::abandoned_rollover_keeps_traffic))
@@ -362,7 +362,7 @@ void Transition::release_held_back(Run& run) {
 
 // An engine starts: attempts of this machine are gone. What was under way continues at its step
 // when both versions are resumed; until then the fronts give all traffic to the version before.
-// They may not have been told how an earlier rollover ended.
+// The fronts may not know how an earlier rollover ended.
 void Transition::interrupt_rollover(Run& run) {
   if (run.name.empty()) return;
   if (run.rollover.phase == RolloverPhase::done) {

@@ -1,4 +1,4 @@
-// A service goes on when its engine ends, until another engine takes it over or its lease is over.
+// A service continues when its engine ends, until another engine adopts it or its lease is over.
 #pragma once
 #include <functional>
 #include <memory>

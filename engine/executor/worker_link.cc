@@ -235,7 +235,7 @@ std::optional<wire::Start> WorkerLink::take_adoption() {
 
 void WorkerLink::handle_stop(const wire::Stop& stop) {
   if (same_attempt(stop.id(), current_)) {
-    // Known to all who see that it is stopping.
+    // Set before stopping_: a thread that sees stopping_ then sees both.
     is_drained_ = stop.gentle();
     stop_grace_ms_ = stop.grace_ms();
     stopping_ = true;

@@ -203,7 +203,7 @@ void Notifier::work() {
   }
 }
 
-// Targets leave the notification when they were told, and when they are given up.
+// A target leaves the notification once it was notified or given up.
 std::string Notifier::tell(Entry& entry) {
   Notification& about = entry.notification;
   std::string body, first_failure;
@@ -217,13 +217,13 @@ std::string Notifier::tell(Entry& entry) {
   std::vector<NotifyTarget> open;
   for (const NotifyTarget& target : about.to.targets) {
     bool is_final = false;
-    Status told = is_stopping() ? Status(Error{ErrorKind::interrupted, "flow ends"})
+    Status sent = is_stopping() ? Status(Error{ErrorKind::interrupted, "flow ends"})
                                 : tell(target, entry, body, is_final);
-    if (told.ok()) {
+    if (sent.ok()) {
       log::info("notification sent", {.run = about.run, .detail = shown_target(target)});
       continue;
     }
-    if (told.error().kind == ErrorKind::interrupted) {  // it was cut off by finish()
+    if (sent.error().kind == ErrorKind::interrupted) {  // it was cut off by finish()
       open.push_back(target);
       continue;
     }
@@ -235,7 +235,7 @@ std::string Notifier::tell(Entry& entry) {
     if (is_ours && about.failed_since_ms == 0) about.failed_since_ms = now_ms();
     bool is_late = is_ours && now_ms() - about.failed_since_ms >= kNotifyWithinMs;
     bool gives_up = is_final || is_late;
-    std::string text = not_told(target, about.run, told.error().message);
+    std::string text = not_told(target, about.run, sent.error().message);
     log::warning("notification failed", {.run = about.run, .detail = text});
     if (gives_up) hooks_.warn(about.run, text + ". It is not tried again");
     if (!gives_up) open.push_back(target);

@@ -50,8 +50,8 @@ class Notifier {
   /// A run has ended, and the rows of its end are durable. `environment`: of its submission; null:
   /// that of this process. Any thread.
   void add(const core::RunId& run, std::shared_ptr<const EnvironmentVariables> environment);
-  /// Waits until everything is told: for webhooks at most kNotifyExitMs after the last command has
-  /// ended. Then ends the thread.
+  /// Waits until all notifications are sent: for webhooks at most kNotifyExitMs after the last
+  /// command has ended. Then ends the thread.
   void finish();
 
  private:

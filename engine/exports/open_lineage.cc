@@ -50,7 +50,7 @@ std::string uuid_of(int64_t time_ms, const std::string& name) {
   return uuid;
 }
 
-/// The type of the last event; "" while it goes on.
+/// The type of the last event; "" while the run is active.
 std::string end_type(const std::string& status) {
   if (status == "succeeded") return "COMPLETE";
   if (status == "failed") return "FAIL";

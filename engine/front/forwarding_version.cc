@@ -257,35 +257,46 @@ void ForwardingVersion::note_body(const Request& request, const ProxyOutcome& ou
                              static_cast<int64_t>(body.events - 1));
 }
 
-/// After the death of its server, of whose response the client has nothing.
+/// Its server died or could not be reached, and the client has nothing of the response. A closed
+/// version gives the request to the next version.
 void ForwardingVersion::run_again(Request request, uint64_t number, const ProxyOutcome& outcome) {
   std::shared_ptr<ForwardingVersion> next;
   if (is_closed_ && next_) next = std::static_pointer_cast<ForwardingVersion>(next_());
   if (is_closed_ && (!next || next->is_closed_))
     return reject(request, 503, "the service is stopping");
   if (outcome.kind == ProxyOutcome::Kind::died) {
-    if (!options().is_idempotent && !is_safe_method(request.proxied.request.method))
-      return fail(request,
-                  fmt::format("the server of `{}` ended its connection before a response ({}), and "
-                              "a {} is not repeated, because the service is not `idempotent`",
-                              options().name, outcome.message, request.proxied.request.method));
-    const HttpUpload* upload = request.proxied.request.upload.get();
-    if (upload != nullptr && !upload->is_repeatable())
-      return fail(request,
-                  fmt::format("the server of `{}` ended its connection before a response ({}), and "
-                              "the request is not repeated, because its body was sent already: of "
-                              "those that arrive in parts, up to {} are kept",
-                              options().name, outcome.message, format_bytes(HttpUpload::kKeptMax)));
     request.last_server = number;
-    if (++request.runs >= kRunsMax)
-      return fail(request, fmt::format("servers of `{}` ended the connection {} times before a "
-                                       "response to the request ({})",
-                                       options().name, request.runs, outcome.message));
+    request.runs++;
+    std::string why = why_not_repeated(request, outcome.message);
+    if (!why.empty()) return fail(request, why);
     request.proxied.renew_deadline();
   }
   if (!next) return send_on(std::move(request));
   request.last_server = 0;  // which is not one of the next version
   next->send_on(std::move(request));
+}
+
+/// Why a request whose server died with `cause` does not run again; "" if it does.
+std::string ForwardingVersion::why_not_repeated(const Request& request,
+                                                const std::string& cause) const {
+  const HttpRequest& http = request.proxied.request;
+  if (!options().is_idempotent && !is_safe_method(http.method))
+    return fmt::format(
+        "the server of `{}` ended its connection before a response ({}), and "
+        "a {} is not repeated, because the service is not `idempotent`",
+        options().name, cause, http.method);
+  if (http.upload != nullptr && !http.upload->is_repeatable())
+    return fmt::format(
+        "the server of `{}` ended its connection before a response ({}), and "
+        "the request is not repeated, because its body was sent already: of "
+        "those that arrive in parts, up to {} are kept",
+        options().name, cause, format_bytes(HttpUpload::kKeptMax));
+  if (request.runs >= kRunsMax)
+    return fmt::format(
+        "servers of `{}` ended the connection {} times before a response to the "
+        "request ({})",
+        options().name, request.runs, cause);
+  return "";
 }
 
 void ForwardingVersion::fail(Request& request, const std::string& message) {

@@ -69,6 +69,7 @@ class ForwardingVersion final : public ServiceVersion {
   void finish(Request request, uint64_t number, const ProxyOutcome& outcome);
   void note_body(const Request& request, const ProxyOutcome& outcome);
   void run_again(Request request, uint64_t number, const ProxyOutcome& outcome);
+  std::string why_not_repeated(const Request& request, const std::string& cause) const;
   void fail(Request& request, const std::string& message);
   /// Answers a request that is not accepted.
   void refuse(Request& request, int status, const std::string& message);

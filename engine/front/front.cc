@@ -30,6 +30,11 @@ std::string text_of(Clock::duration duration) {
   return format_duration(std::chrono::duration_cast<milliseconds>(duration).count());
 }
 
+/// Whether a replica that died may still join again.
+bool awaits_rejoin(const ServiceVersion& version, Clock::time_point now) {
+  return version.lost() > 0 && now < version.lost_at() + kRejoinTime;
+}
+
 constexpr std::string_view kMeasured = "measured ";
 
 struct Traffic {
@@ -332,7 +337,8 @@ void Front::update() {
   if (drain_) continue_drain(now);
   if (versions_.has_replicas() || engines_ > 0) idle_since_ = now;
   bool is_abandoned = now >= idle_since_ + idle_lease();
-  if (!drain_ && (is_abandoned || (has_left_ && versions_.all().empty()))) start_drain({{}, now});
+  if (!drain_ && (is_abandoned || (has_stopped_ && versions_.all().empty())))
+    start_drain({{}, now});
   if (has_ended_) return;
   speak_for_primary();
   wake_in_time();
@@ -350,39 +356,42 @@ void Front::speak_for_primary() {
 }
 
 void Front::update_version(ServiceVersion& version, Clock::time_point now) {
-  if (!version.has_replicas()) return update_absent(version, now);
-  auto leaving_now = leaving_.find(version.id());
-  bool goes_on =
-      leaving_now != leaving_.end() && (version.has_staying() || leaving_now->second.is_replaced);
-  if (goes_on) return release_done(version, now);
-  if (!is_left(version, now)) return;
+  if (!version.has_replicas()) return update_without_replicas(version, now);
+  if (is_replacing(version)) return release_leaving(version, now);
+  if (!is_stopped(version, now)) return;
   const Leaving& leaving = leaving_.at(version.id());
-  has_left_ = true;
-  if (is_last(version, now)) return start_drain(leaving);
+  has_stopped_ = true;
+  if (is_only_active(version, now)) return start_drain(leaving);
   if (version.is_idle() || now >= leaving.until) end_version(version, leaving.grace);
 }
 
-/// A version without replicas: they died, and others may come.
-void Front::update_absent(ServiceVersion& version, Clock::time_point now) {
+/// The replicas of the version died or have left. Others may join until its lease is over.
+void Front::update_without_replicas(ServiceVersion& version, Clock::time_point now) {
   versions_.relieve(version);
-  bool has_left = is_left(version, now) || forgotten_.contains(version.id());
-  has_left_ = has_left_ || has_left;
-  bool is_forgotten = now >= *version.alone_since() + milliseconds(options_.lease_ms);
-  if (!has_left && !is_forgotten) return;
-  if (!is_last(version, now)) return end_version(version, {});
-  if (has_left) start_drain({{}, now});
+  bool was_stopped = is_stopped(version, now) || forgotten_.contains(version.id());
+  has_stopped_ = has_stopped_ || was_stopped;
+  bool is_lease_over = now >= *version.alone_since() + milliseconds(options_.lease_ms);
+  if (!was_stopped && !is_lease_over) return;
+  if (!is_only_active(version, now)) return end_version(version, {});
+  if (was_stopped) start_drain({{}, now});
 }
 
-/// Whether all replicas were asked to leave, and none that has died instead may come again.
-bool Front::is_left(const ServiceVersion& version, Clock::time_point now) const {
-  bool is_awaited = version.lost() > 0 && now < version.lost_at() + kRejoinTime;
+/// Whether replicas of the version leave, while others stay or will take their place.
+bool Front::is_replacing(const ServiceVersion& version) const {
+  auto leaving = leaving_.find(version.id());
+  if (leaving == leaving_.end()) return false;
+  return version.has_staying() || leaving->second.is_replaced;
+}
+
+/// Whether all replicas were asked to leave, and none that has died instead may join again.
+bool Front::is_stopped(const ServiceVersion& version, Clock::time_point now) const {
   auto leaving = leaving_.find(version.id());
   bool is_leaving = leaving != leaving_.end() && !leaving->second.is_replaced;
-  return is_leaving && !version.has_staying() && !is_awaited;
+  return is_leaving && !version.has_staying() && !awaits_rejoin(version, now);
 }
 
 /// Whether no other version has replicas, or had some a short time ago.
-bool Front::is_last(const ServiceVersion& version, Clock::time_point now) const {
+bool Front::is_only_active(const ServiceVersion& version, Clock::time_point now) const {
   if (versions_.has_staying_besides(version)) return false;
   return std::ranges::none_of(versions_.all(), [&](const VersionSet::Entry& each) {
     auto since = each.version->alone_since();
@@ -390,8 +399,8 @@ bool Front::is_last(const ServiceVersion& version, Clock::time_point now) const 
   });
 }
 
-/// Other replicas of the version stay, or will come.
-void Front::release_done(ServiceVersion& version, Clock::time_point now) {
+/// Releases the replicas that leave and have no more to do, or no more time.
+void Front::release_leaving(ServiceVersion& version, Clock::time_point now) {
   for (const ServiceVersion::ReplicaEntry& each : version.replicas()) {
     if (!each.state.is_leaving) continue;
     bool is_late = now >= leave_by_[each.replica];
@@ -409,8 +418,8 @@ void Front::release(ServiceVersion& version, FrontReplica& replica) {
   replica.release();
 }
 
-/// All its replicas leave or are gone, and another version has the new requests, and those that may
-/// run again.
+/// Removes a version whose replicas leave or are gone. Another version gets the new requests, and
+/// those that may run again.
 void Front::end_version(ServiceVersion& version, Clock::duration grace) {
   const auto replicas = version.replicas();
   for (const ServiceVersion::ReplicaEntry& each : replicas)
@@ -426,7 +435,7 @@ void Front::end_version(ServiceVersion& version, Clock::duration grace) {
   versions_.remove(version);
 }
 
-/// Rejects what is not answered.
+/// Rejects the requests that have no answer yet.
 void Front::close(ServiceVersion& version, Clock::duration grace) {
   size_t count = version.close();
   if (count == 0) return;
@@ -440,24 +449,29 @@ void Front::close(ServiceVersion& version, Clock::duration grace) {
 
 void Front::continue_drain(Clock::time_point now) {
   bool is_over = now >= drain_->until || !versions_.has_replicas();
-  if (listener_.is_open() && !drain_->has_begun && (is_over || now >= drain_->accepts_until)) {
-    drain_->has_begun = true;
-    // Calls over gRPC get the answers of the drain's end before they are cancelled.
-    auto grace = is_over ? Clock::duration{} : drain_->until - now;
-    listener_.begin_drain(std::chrono::ceil<milliseconds>(grace) + kLastResponses, [this] {
-      drain_->is_drained = true;
-      update_soon();
-    });
-  }
+  if (listener_.is_open() && !drain_->has_begun && (is_over || now >= drain_->accepts_until))
+    drain_listener(is_over ? Clock::duration{} : drain_->until - now);
   if (!listener_.is_open()) drain_->is_drained = true;
   bool is_idle = std::ranges::all_of(
       versions_.all(), [](const VersionSet::Entry& each) { return each.version->is_idle(); });
-  if (!drain_->is_closed && (is_over || (drain_->is_drained && is_idle))) {
-    drain_->is_closed = true;
-    drain_->until = drain_->is_drained ? now : now + kLastResponses;
-    for (const VersionSet::Entry& each : versions_.all()) close(*each.version, drain_->grace);
-  }
+  if (!drain_->is_closed && (is_over || (drain_->is_drained && is_idle))) close_all(now);
   if (drain_->is_closed && (drain_->is_drained || now >= drain_->until)) end();
+}
+
+/// `grace`: the time that requests still have.
+void Front::drain_listener(Clock::duration grace) {
+  drain_->has_begun = true;
+  // Calls over gRPC get the answers of the drain's end before they are cancelled.
+  listener_.begin_drain(std::chrono::ceil<milliseconds>(grace) + kLastResponses, [this] {
+    drain_->is_drained = true;
+    update_soon();
+  });
+}
+
+void Front::close_all(Clock::time_point now) {
+  drain_->is_closed = true;
+  drain_->until = drain_->is_drained ? now : now + kLastResponses;
+  for (const VersionSet::Entry& each : versions_.all()) close(*each.version, drain_->grace);
 }
 
 void Front::end() {

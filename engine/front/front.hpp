@@ -65,8 +65,8 @@ class Front {
   /// A replica that has joined is run by another engine, which may have other options.
   void renew(FrontReplica& replica, JoinRequest request);
   /// The replica is asked to stop: it is released as soon as it is not needed, at the end of the
-  /// `grace` at the latest. With `is_replaced` the version goes on without it, also if it is the
-  /// last one: another will come.
+  /// `grace` at the latest. With `is_replaced` another replica will take its place: the
+  /// version continues without it, even if it is the last one.
   void leave(FrontReplica& replica, Clock::duration grace, bool is_replaced = false);
   /// The replica is gone; also after it was released.
   void remove(FrontReplica& replica);
@@ -112,7 +112,7 @@ class Front {
   struct Leaving {
     Clock::duration grace;
     Clock::time_point until;
-    bool is_replaced = false;  // all that leave
+    bool is_replaced = false;  // others take the place of all that leave
   };
   struct Drain {
     Clock::duration grace;
@@ -131,14 +131,17 @@ class Front {
   void update();
   void speak_for_primary();
   void update_version(ServiceVersion& version, Clock::time_point now);
-  void update_absent(ServiceVersion& version, Clock::time_point now);
-  bool is_left(const ServiceVersion& version, Clock::time_point now) const;
-  bool is_last(const ServiceVersion& version, Clock::time_point now) const;
-  void release_done(ServiceVersion& version, Clock::time_point now);
+  void update_without_replicas(ServiceVersion& version, Clock::time_point now);
+  bool is_replacing(const ServiceVersion& version) const;
+  bool is_stopped(const ServiceVersion& version, Clock::time_point now) const;
+  bool is_only_active(const ServiceVersion& version, Clock::time_point now) const;
+  void release_leaving(ServiceVersion& version, Clock::time_point now);
   void release(ServiceVersion& version, FrontReplica& replica);
   void end_version(ServiceVersion& version, Clock::duration grace);
   void close(ServiceVersion& version, Clock::duration grace);
   void continue_drain(Clock::time_point now);
+  void drain_listener(Clock::duration grace);
+  void close_all(Clock::time_point now);
   void end();
   void give_up_canary();
   Clock::duration idle_lease() const;
@@ -150,14 +153,14 @@ class Front {
   VersionSet versions_;
   AccessLog requests_;
   std::map<std::string, Leaving> leaving_;  // versions of which a replica leaves, by id
-  std::map<const FrontReplica*, Clock::time_point> leave_by_;  // those that leave
+  std::map<const FrontReplica*, Clock::time_point> leave_by_;  // of replicas that leave
   std::set<std::string> forgotten_;  // versions that are there and have ended, by id
   std::optional<Drain> drain_;
   size_t engines_ = 0;              // that are connected
   std::string measured_;            // the version of a canary that an engine measures; "": none
   Clock::time_point canary_until_;  // without an engine, of a canary of an earlier front
   Clock::time_point idle_since_;    // without a replica and an engine
-  bool has_left_ = false;           // a version, because it was asked to
+  bool has_stopped_ = false;        // a version was asked to end, and did
   bool is_update_posted_ = false, has_ended_ = false;
   FrontRoutes routes_;
   FrontBackend backend_;

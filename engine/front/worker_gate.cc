@@ -126,7 +126,7 @@ void WorkerGate::accept(tcp::socket socket) {
   if (error) return;
   if (entries_.size() >= kPipesMax)
     return reject(text_of(peer), fmt::format("{} connections are there", entries_.size()));
-  // A worker proves itself at once, so it finds a place whoever holds the others.
+  // The oldest handshake gives way. A worker proves itself at once, so it always gets a place.
   if (handshakes() >= kHandshakesMax) {
     auto oldest = std::ranges::find_if(entries_, [](const Entry& each) { return !each.is_open; });
     reject(text_of(peer), fmt::format("{} connections have not proven yet that they hold the "

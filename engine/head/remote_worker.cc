@@ -83,7 +83,7 @@ void RemoteWorker::stage(std::vector<AttemptOrder> orders, uint64_t commit) {
   std::lock_guard lock(sending_);
   for (AttemptOrder& order : orders) {
     // Without the worker's process a replica is cut off from its front, and another one takes its
-    // place once the worker is lost. Until then a new process of the worker may go on with it.
+    // place once the worker is lost. Until then a new process of the worker may adopt it.
     order.front_lease_ms = std::min(order.front_lease_ms, options_.replica_lease_ms);
     send_ahead(order);
     callbacks_.on_order(order);

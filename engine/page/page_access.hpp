@@ -26,7 +26,7 @@ struct PageTokens {
 /// How the page can be reached.
 struct PageExposure {
   bool is_encrypted = false;            // by TLS
-  std::vector<std::string> keys = {};   // who has one may sign in; none: only by the link
+  std::vector<std::string> keys = {};   // each permits to sign in; none: only by the link
   std::vector<std::string> names = {};  // that lead to this machine, beyond those of loopback
 };
 

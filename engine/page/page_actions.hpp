@@ -1,5 +1,5 @@
-// What the page asks of the process that writes the state. Each request names who asks, and each
-// has the command that does the same, for the case that no process writes the state.
+// What the page asks of the process that writes the state. Each request names its requester. For
+// the case that no process writes the state, each has the command that does the same.
 #pragma once
 #include <memory>
 #include <string>
@@ -19,7 +19,7 @@ struct PageAction {
 
 class PageActions {
  public:
-  /// `who` is recorded as the one who asks. `options` are those of the state `state_dir`.
+  /// `who` is recorded as the requester. `options` are those of the state `state_dir`.
   PageActions(EngineOptions options, std::string state_dir, std::string who);
 
   const std::string& who() const { return who_; }

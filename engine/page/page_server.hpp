@@ -19,8 +19,8 @@ namespace flow {
 
 class PageServer {
  public:
-  /// Listens at the address. `state_dir` is the state of `options`; `who` is recorded as the one
-  /// who asks for actions.
+  /// Listens at the address. `state_dir` is the state of `options`; `who` is recorded as the
+  /// requester of its actions.
   static Result<std::unique_ptr<PageServer>> open(const EngineOptions& options,
                                                   const std::string& state_dir,
                                                   const HttpOptions& http, PageExposure exposure,

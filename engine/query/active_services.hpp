@@ -14,7 +14,7 @@ namespace flow {
 /// Asks the front in a folder.
 using AskFront = std::function<Result<front::Status>(const std::string& folder)>;
 
-/// Why a process could not go on with this run; "" for nothing.
+/// Why a process could not resume this run; "" for nothing.
 using WhyNotResumed = std::function<std::string(const core::RunId& run)>;
 
 /// The services of the runs in `records`, in their order. A run that was interrupted is listed as

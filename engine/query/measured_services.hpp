@@ -25,7 +25,7 @@ struct MeasuredService {
 std::vector<ServiceInfo> services_of_state(const OpenedState& state, const AskFront& ask);
 /// The same. Each front is asked once, and may take up to 5 s. Throws Failed.
 std::vector<MeasuredService> measured_services(const EngineOptions& options);
-/// With the durations that the front of the service told.
+/// With the durations that the front of the service reported.
 MeasuredService measured_service(ServiceInfo info, const front::Status* front);
 
 }  // namespace flow

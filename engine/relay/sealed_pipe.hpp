@@ -36,7 +36,7 @@ class SealedPipe : public std::enable_shared_from_this<SealedPipe> {
   void attach(int local);
   /// A short message to the other end, as StreamSession::tell. Without effect unless it is open.
   void tell(std::string_view note);
-  /// Ends the pipe and closes both connections; the other end is told why, if it still reads.
+  /// Ends the pipe and closes both connections; the other end gets `why`, if it still reads.
   void close(std::string_view why);
 
   bool is_open() const { return session_.is_open(); }

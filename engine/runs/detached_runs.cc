@@ -58,7 +58,7 @@ std::string why_not_resumed(const Store& store, const core::RunId& run) {
   return found.ok() && *found ? (*found)->problem : "";
 }
 
-bool is_to_go_on(const core::Run& run) {
+bool should_continue(const core::Run& run) {
   return !core::is_final(run.status) && !run.stop_requested && !run.cancelling && !run.ending;
 }
 
@@ -66,7 +66,7 @@ Result<std::vector<core::RunId>> left_runs(const core::State& state, const Store
                                            bool for_head) {
   std::vector<core::RunId> left;
   for (const auto& [id, run] : state.runs) {
-    if (!is_to_go_on(run)) continue;
+    if (!should_continue(run)) continue;
     auto found = find_detached_run(store, id);
     FLOW_TRY(found);
     bool is_left = *found && (*found)->is_detached && (for_head || !(*found)->is_of_head);

@@ -1,4 +1,4 @@
-// Runs that go on without the process that started them, and the options that a run keeps: their
+// Runs that continue without the process that started them, and the options that a run keeps: their
 // row.
 #pragma once
 #include <cstdint>
@@ -29,13 +29,13 @@ std::string encode_detached_run(const DetachedRun& run);
 DetachedRun decode_detached_run(std::string_view row);
 /// Nothing if the run is not detached and has no options of its own.
 Result<std::optional<DetachedRun>> find_detached_run(const Store& store, const core::RunId& run);
-/// Why a process could not go on with the run; "" if it could, has not tried, or the row cannot be
+/// Why a process could not resume the run; "" if it could, has not tried, or the row cannot be
 /// read.
 std::string why_not_resumed(const Store& store, const core::RunId& run);
-/// Whether nobody has asked the run to end or to stop.
-bool is_to_go_on(const core::Run& run);
-/// The detached runs of a state that no process executes, oldest first: those that are to go on,
-/// and without those of a head unless `for_head`.
+/// Whether the run has not ended, and was not asked to stop, to be cancelled or to end.
+bool should_continue(const core::Run& run);
+/// The detached runs of a state that no process executes and that should_continue(), oldest first.
+/// Those of a head are included only if `for_head`.
 Result<std::vector<core::RunId>> left_runs(const core::State& state, const Store& store,
                                            bool for_head);
 

@@ -697,7 +697,7 @@ Result<Value> InputResolver::gather(const core::Run& run, core::UnitId unit) {
   if (depth_of(*value) <= kValueDepthMax / 2) return value;
   return user_error(fmt::format(
       "{} is nested deeper than {} tables",
-      unit == kNoNode ? "the result" : "what `" + core::shown_name(run, unit) + "` comes to",
+      unit == kNoNode ? "the result" : "the value of `" + core::shown_name(run, unit) + "`",
       kValueDepthMax / 2));
 }
 

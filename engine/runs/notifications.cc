@@ -63,11 +63,11 @@ NotifySettings settings_of(const Value& from) {
 
 Notification notification_of_end(const core::RunId& run, const std::string& status,
                                  core::Time finished, const NotifySettings& settings) {
-  Notification told{run, fmt::format("{}-{:x}", run, finished), status, settings};
+  Notification notification{run, fmt::format("{}-{:x}", run, finished), status, settings};
   bool is_wanted = settings.statuses.empty() ||
                    std::ranges::find(settings.statuses, status) != settings.statuses.end();
-  if (!is_wanted) told.to.targets.clear();
-  return told;
+  if (!is_wanted) notification.to.targets.clear();
+  return notification;
 }
 
 std::string encode_notify_settings(const NotifySettings& settings) {

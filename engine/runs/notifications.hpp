@@ -21,7 +21,7 @@ struct NotifyTarget {
 struct NotifySettings {
   std::vector<NotifyTarget> targets;
   std::string secret_variable;        // of the environment, with the key of signatures; "": none
-  std::vector<std::string> statuses;  // of the ends that are told; empty: all
+  std::vector<std::string> statuses;  // only these ends are notified; empty: all
   std::string directory;              // where commands run
   std::string on_end;                 // RunOptions::on_end, one of the targets; "": none
   bool operator==(const NotifySettings&) const = default;

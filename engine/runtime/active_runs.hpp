@@ -15,8 +15,8 @@
 
 namespace flow {
 
-/// Whether the next writer goes on with the run when this one has died, or the run has options that
-/// a later request to resume it takes over.
+/// Whether the next writer resumes the run when this one has died, or the run has options that a
+/// later request to resume it takes over.
 bool has_kept_options(const RunContext& context);
 /// Keeps that with the run.
 void put_kept_options(const RunContext& context, Batch& batch);
@@ -46,7 +46,7 @@ class ActiveRuns {
     if (number_of(run) == number) contexts_.erase(run);
   }
   /// Until when the run serves: once, when it serves in this process and a limit was given. The
-  /// time goes on in the next process, for which the end is kept in `batch`.
+  /// time continues in the next process, for which the end is kept in `batch`.
   std::optional<core::Time> take_serve_end(const core::RunId& run, core::Time now, Batch& batch);
 
   /// Whether the run will have the status `interrupted`.

@@ -109,7 +109,7 @@ std::set<RunId> EngineLoop::runs_left_to_next() const {
   std::set<RunId> left;
   for (const auto& [id, run] : parts_->state.runs) {
     const RunContext* context = parts_->active_runs.find(id);
-    bool is_left = context != nullptr && !run.stopping && is_to_go_on(run);
+    bool is_left = context != nullptr && !run.stopping && should_continue(run);
     if (is_left && (parts_->options.has_successor || context->is_detached)) left.insert(id);
   }
   return left;
@@ -174,7 +174,7 @@ bool EngineLoop::outlive_client(const RunId& run) {
         auto found = state.runs.find(run);
         RunContext* context = parts->active_runs.find(run);
         if (found == state.runs.end() || context == nullptr) return;
-        goes_on = core::only_serves(state, found->second) && is_to_go_on(found->second);
+        goes_on = core::only_serves(state, found->second) && should_continue(found->second);
         if (!goes_on) {
           parts->recorder.record_if_admitted(core::StopRequested{run}, parts->clock.now());
           return;

@@ -324,8 +324,8 @@ core::RetryRequested RunSubmission::retry_of(const core::RunId& id, const Loaded
   return event;
 }
 
-// The run goes on as it is, with the options and for the listener of this request. It learns what
-// the run and its services are now.
+// The run continues with the options and the listener of this request. The listener gets the
+// present state of the run and of its services.
 void RunSubmission::attend(RunContext context, const core::Run& run, Batch& batch) {
   const core::RunId id = run.id;
   if (context.budget) {

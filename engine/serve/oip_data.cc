@@ -135,6 +135,17 @@ struct SmallFloatElement {
   }
 };
 
+/// An empty list with the limits of the element type, if it has some of its own.
+template <typename Element>
+NumberList<typename Element::Type> list_within(const Element& element) {
+  NumberList<typename Element::Type> list{nullptr, 0};
+  if constexpr (requires { element.min; }) {
+    list.min = element.min;
+    list.max = element.max;
+  }
+  return list;
+}
+
 class ArrayReader {
  public:
   ArrayReader(const InputHead& input, std::string_view json, std::string_view data)
@@ -186,14 +197,12 @@ Result<Bytes> ArrayReader::read(const Element& element,
   auto take = [&](Type value, size_t count) {
     if (count < room) std::memcpy(out + count * sizeof value, &value, sizeof value);
   };
-  auto read_list = [&](const char*& at, size_t& count) -> const char* {
+  NumberList<Type> list = list_within(element);
+  auto read_list = [&](const char* at, size_t& count) -> const char* {
     if (count >= room || at - json_.data() < kNumberReach) return nullptr;
-    NumberList<Type> list{reinterpret_cast<Type*>(out) + count, room - count};
-    if constexpr (requires { element.min; }) {
-      list.min = element.min;
-      list.max = element.max;
-    }
     const size_t first = count;
+    list.out = reinterpret_cast<Type*>(out) + first;
+    list.room = room - first;
     const char* end = read_many(at, json_.data() + json_.size(), list, count);
     if (end != nullptr) index_[depth_ - 1] += count - first - 1;
     return end;

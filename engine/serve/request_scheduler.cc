@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <span>
 #include <utility>
 
 #include "engine/serve/batch.hpp"
@@ -27,7 +28,7 @@ bool may_be_padded(const std::vector<const Tensors*>& parts, int64_t rows) {
          row_bytes <= (kBatchBytesMax - bytes) / static_cast<uint64_t>(rows);
 }
 
-int64_t sum_of(const std::vector<int64_t>& rows) {
+int64_t sum_of(std::span<const int64_t> rows) {
   return std::accumulate(rows.begin(), rows.end(), int64_t{0});
 }
 
@@ -44,6 +45,8 @@ struct RequestScheduler::Slot {
     BatchQueue::Requests requests = {};  // null: it was rejected, and predict still reads it
     std::vector<int64_t> rows = {};      // of the requests, and then of the padding
     Clock::time_point began, deadline;   // the earliest of its requests
+
+    int64_t request_rows() const { return sum_of(std::span(rows).first(requests.size())); }
   };
 
   Replica* replica;
@@ -288,11 +291,8 @@ bool RequestScheduler::finish(Replica& replica, uint64_t number, Result<Tensors>
   slot.idle_since = now;
   slot.batches++;
   call_times_.add(now - batch.began);
-  size_t count = batch.requests.size();
-  std::vector<Tensors> parts;  // of the outputs, by request
-  outcomes_.called(sum_of({batch.rows.begin(), batch.rows.begin() + static_cast<ptrdiff_t>(count)}),
-                   now - batch.began);
-  bool is_joined = count > 1;
+  outcomes_.called(batch.request_rows(), now - batch.began);
+  std::vector<Tensors> parts;  // of the outputs, by request; none if one request has them all
   if (outputs.ok() && batch.rows.size() > 1) {
     auto split = split_rows(*outputs, batch.rows);
     if (split.ok())
@@ -300,33 +300,44 @@ bool RequestScheduler::finish(Replica& replica, uint64_t number, Result<Tensors>
     else
       outputs = split.error();
   }
-  if (is_joined && !outputs.ok()) {
-    // Each runs again alone, so that one bad request does not fail the others.
-    for (auto& request : batch.requests) {
-      if (request == nullptr) continue;
-      request->is_alone = true;
-      put_back(std::move(request));
-    }
-  }
+  const bool runs_again = !outputs.ok() && batch.requests.size() > 1;
+  if (runs_again) run_each_alone(batch.requests);
   give_parameters(batch.requests, parameters);
-  // First of all the replica gets its next batch: encoding takes time.
+  // The replica gets its next batch before the requests get their outputs: encoding takes time.
   Rejections rejections;
   start_batches(now, rejections);
   reject(std::move(rejections));
-  bool is_whole = batch.rows.size() == 1 || (!is_joined && !outputs.ok());
-  if (is_whole) {
-    if (batch.requests[0] == nullptr) return true;
-    batch.requests[0]->request.are_outputs_own = true;
-    outcomes_.finished(*batch.requests[0], outputs);
-    return true;
-  }
-  if (!outputs.ok()) return true;
-  for (size_t i = 0; i < count; i++) {
-    if (batch.requests[i] == nullptr) continue;
-    Result<Tensors> of_one = std::move(parts[i]);
-    outcomes_.finished(*batch.requests[i], of_one);
-  }
+  if (runs_again) return true;
+  if (parts.empty())
+    report_whole(batch.requests.front().get(), outputs);
+  else
+    report_parts(batch.requests, parts);
   return true;
+}
+
+/// So that one bad request does not fail the others of its batch.
+void RequestScheduler::run_each_alone(BatchQueue::Requests& requests) {
+  for (auto& request : requests) {
+    if (request == nullptr) continue;
+    request->is_alone = true;
+    put_back(std::move(request));
+  }
+}
+
+void RequestScheduler::report_whole(PendingRequest* request, Result<Tensors>& outputs) const {
+  if (request == nullptr) return;
+  request->request.are_outputs_own = true;
+  outcomes_.finished(*request, outputs);
+}
+
+/// The parts after the last request are those of the padding.
+void RequestScheduler::report_parts(BatchQueue::Requests& requests,
+                                    std::vector<Tensors>& parts) const {
+  for (size_t i = 0; i < requests.size(); i++) {
+    if (requests[i] == nullptr) continue;
+    Result<Tensors> outputs = std::move(parts[i]);
+    outcomes_.finished(*requests[i], outputs);
+  }
 }
 
 void RequestScheduler::set_paused(bool is_paused, Clock::time_point now) {

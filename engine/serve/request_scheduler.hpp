@@ -129,6 +129,9 @@ class RequestScheduler {
   void start_batches(Clock::time_point now, Rejections& rejections);
   void start(Slot& slot, BatchQueue::Requests requests, Clock::time_point now);
   void put_back(std::unique_ptr<PendingRequest> request);
+  void run_each_alone(BatchQueue::Requests& requests);
+  void report_whole(PendingRequest* request, Result<Tensors>& outputs) const;
+  void report_parts(BatchQueue::Requests& requests, std::vector<Tensors>& parts) const;
   void reject_lapsed(Clock::time_point now, Rejections& rejections);
   void reject(Rejections rejections);
 

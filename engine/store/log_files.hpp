@@ -1,6 +1,6 @@
 // The file system through which RocksDB writes and reads its write-ahead logs. A log is
 // preallocated durably with a fill pattern: a sync then writes only data and no file metadata,
-// which is a third of a sync's time on ext4, and after a power cut unwritten parts can be told from
+// which is a third of a sync's time on ext4, and after a power cut unwritten parts differ from
 // written ones. A log is durable before the next one begins. Readers see only complete records, so
 // that for RocksDB a log ends after the last of them.
 #pragma once

@@ -151,7 +151,7 @@ void SpanExporter::add(std::vector<Span> spans) {
     for (Span& span : spans) {
       if (waiting_.size() >= kWaitingMax) {
         dropped_++;
-        has_overflowed_ = true;  // the thread that sends tells it
+        has_overflowed_ = true;  // the sending thread reports it
         continue;
       }
       waiting_.push_back(std::move(span));

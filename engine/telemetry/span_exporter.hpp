@@ -54,7 +54,7 @@ class SpanExporter {
   void add(std::vector<Span> spans);
   uint64_t exported() const { return exported_; }
   uint64_t dropped() const { return dropped_; }
-  /// Null: nothing is told any more. Waits for a call.
+  /// Null: no callback is called any more. Waits for one that runs.
   void set_on_drop(OnDrop on_drop);
 
   static constexpr size_t kWaitingMax = 32'768;  // spans; more are dropped

@@ -34,7 +34,7 @@ class ReplicaController {
   std::optional<uint32_t> decide(const LoadSample& sample);
   /// How many there are, where something else than decide() may have changed it.
   void set_wanted(uint32_t wanted) { wanted_ = wanted; }
-  /// While it may not, no step down is due; the time for it goes on.
+  /// While it may not, no step down is due; the wait for it continues.
   void set_may_shrink(bool may_shrink) { may_shrink_ = may_shrink; }
 
   uint32_t wanted() const { return wanted_; }

@@ -27,7 +27,7 @@ std::optional<LoadSample> load_of(const front::Status& status, const core::RunId
   return LoadSample{at_ms, own->queue_us(), own->rejected(), static_cast<uint32_t>(ready)};
 }
 
-// A service that goes on keeps the times that its controller has measured.
+// A service that is watched already keeps the times that its controller has measured.
 void ReplicaScaler::watch(const core::RunId& run, std::vector<ScaledService> services) {
   std::lock_guard lock(mutex_);
   if (has_quit_) return;

@@ -121,8 +121,8 @@ core::Event ServiceFronts::answer_of(const FrontOrder& order) {
   if (!order.measures) {
     failpoint("traffic-before-shift");
     for (const std::string& folder : order.folders) {
-      Status told = try_some_times([&] { return shift_traffic(folder, traffic); });
-      if (!told.ok()) done = told;  // the others are told nevertheless
+      Status shifted = try_some_times([&] { return shift_traffic(folder, traffic); });
+      if (!shifted.ok()) done = shifted;  // the other fronts still get the weights
     }
     failpoint("traffic-after-shift");
     return core::TrafficShifted{traffic.run, traffic.step, done.ok() ? "" : done.error().message};

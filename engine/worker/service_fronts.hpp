@@ -17,10 +17,10 @@
 
 namespace flow {
 
-/// What the fronts of a run's services are told or asked in a step of its rollover.
+/// A step of a run's rollover, for the fronts of its services: weights to set, or counts to read.
 struct FrontOrder {
   core::ShiftTraffic traffic;
-  bool measures = false;             // asks instead; `traffic` is what they have been told
+  bool measures = false;             // reads counts; the fronts should have the weights `traffic`
   std::vector<std::string> folders;  // of the fronts
   uint32_t requests_min = 0;         // of a measured step; warm-up requests complete them
   bool limits_errors = false;        // then more refused requests than these are enough, too
@@ -94,9 +94,9 @@ struct StepCounts {
   uint64_t refused = 0;               // others
   int64_t p50_us = 0, p99_us = 0;
 };
-/// What the front in this folder counted. A front that has other weights, because it
-/// is new, is told `traffic` and counts from now on. If fewer than `requests_min` requests
-/// were accepted, the front sends warm-up requests, which the next measure counts.
+/// What the front in this folder counted. A front with other weights is a new one: it gets
+/// `traffic` and counts from now on. If fewer than `requests_min` requests were accepted, the front
+/// sends warm-up requests, which the next measure counts.
 Result<StepCounts> measure_traffic(const std::string& folder, const core::ShiftTraffic& traffic,
                                    uint32_t requests_min);
 

@@ -136,8 +136,8 @@ std::string Scenario::play(const std::string& text) {
   State again;
   std::vector<Command> dropped;
   for (const Record& record : records_) apply(again, record, dropped);
-  if (dump(again) != dump(state_)) return "a replay comes to another state";
-  if (dump(restored(state_)) != dump(state_)) return "a snapshot comes to another state";
+  if (dump(again) != dump(state_)) return "a replay has another state";
+  if (dump(restored(state_)) != dump(state_)) return "a snapshot has another state";
   return "";
 }
 

@@ -231,7 +231,7 @@ TEST_CASE("removing a container forgets its record") {
   CHECK(*read_file(calls) == "here rm --force --time 0 flow-1\n");
 }
 
-TEST_CASE("a container that could not be removed keeps its record for the next who tries") {
+TEST_CASE("a container that could not be removed keeps its record for the next attempt") {
   auto folder = make_temporary_folder();
   add_program(**folder + "/docker", "exit 1\n");
   std::string path = **folder + "/7.container";

@@ -335,7 +335,7 @@ TEST_CASE("after the death of a front the replica joins the next one") {
   CHECK(replica.wait_ended().error().message == "another address");
 }
 
-TEST_CASE("a replica whose front ends goes on with the next one, unless it leaves") {
+TEST_CASE("a replica whose front ends joins the next one, unless it leaves") {
   Replica replica;
   replica.start();
   {

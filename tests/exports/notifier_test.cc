@@ -1,4 +1,4 @@
-// What webhooks are signed with, how they are named, and how those are told that answer oddly.
+// The signatures of webhooks, their names in messages, and targets that answer in an unusual way.
 #include "engine/exports/notifier.hpp"
 
 #include <atomic>

@@ -35,7 +35,7 @@ std::string row(int index, const std::string& state) {
 
 }  // namespace
 
-TEST_CASE("a table gives the rows that changed, and all rows to who has another table") {
+TEST_CASE("a table gives the rows that changed, and all rows to a client of another table") {
   TaskTable table(7);
   table.update(run_of({"ready", "ready", "ready"}));
   CHECK(table.sequence() == 1);

@@ -285,7 +285,7 @@ TEST_CASE("strangers at a gate are dropped, and do not keep a worker out") {
   CHECK(receive_up_to(gate.socket(0), 4) == "join");
 }
 
-TEST_CASE("a later front takes the same port, and the replicas come to it") {
+TEST_CASE("a later front takes the same port, and the replicas join it") {
   RelayPlace place;
   uint16_t port = 0;
   {

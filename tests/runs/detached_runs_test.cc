@@ -1,4 +1,4 @@
-// The row of a detached run, and which runs of a state are to go on by themselves.
+// The row of a detached run, and which runs of a state the engine resumes by itself.
 #include "engine/runs/detached_runs.hpp"
 
 #include <catch2/catch.hpp>
@@ -33,7 +33,7 @@ TEST_CASE("a row in another form has the defaults") {
   }
 }
 
-TEST_CASE("only detached runs that nobody asked to end go on") {
+TEST_CASE("only detached runs that were not asked to end are resumed") {
   core::State state;
   auto store = make_memory_store();
   Batch batch;

@@ -26,7 +26,7 @@ TEST_CASE("the settings and the notification of a run survive their rows") {
   CHECK_FALSE(told.is_done());
 }
 
-TEST_CASE("an end with another status is told to nobody") {
+TEST_CASE("an end with another status notifies no target") {
   CHECK(notification_of_end("r", "succeeded", 1, settings()).is_done());
   NotifySettings all = settings();
   all.statuses.clear();

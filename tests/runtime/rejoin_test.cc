@@ -1,4 +1,4 @@
-// A gang whose worker rejoins: it goes on only if none of the ranks that the worker was to run is
+// A gang whose worker rejoins: it continues only if none of the ranks that the worker was to run is
 // missing.
 #include <catch2/catch.hpp>
 #include <map>
@@ -9,7 +9,7 @@ using namespace flow;
 
 namespace {
 
-/// Keeps the ranks that it was ordered to run, and what else it was told.
+/// Keeps the ranks that it was ordered to run, and its other orders.
 class RankConnection final : public WorkerConnection {
  public:
   void stage(std::vector<AttemptOrder> orders, uint64_t) override {

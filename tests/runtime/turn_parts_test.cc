@@ -217,7 +217,7 @@ TEST_CASE("a new end of serving replaces the one before") {
   CHECK(timers.next_due() == 30);
 }
 
-TEST_CASE("the time that a detached run serves goes on in the next process") {
+TEST_CASE("the time that a detached run serves continues in the next process") {
   Parts parts;
   parts.submit("r");
   parts.state.runs.at("r").status = core::RunStatus::serving;

@@ -298,7 +298,7 @@ TEST_CASE("without the option a front logs no request") {
   CHECK_FALSE(std::filesystem::exists(folder.path()));
 }
 
-TEST_CASE("requests of a batch are told to the replica with their rows, ids and traces") {
+TEST_CASE("a replica gets the rows, ids and traces of the requests of a batch") {
   Service service(batched(4));
   service.hold();
   Client first(service.port), second(service.port), third(service.port);

@@ -38,7 +38,7 @@ class ServerReplica final : public FrontReplica {
   }
 
   UpstreamSocket upstream;
-  uint64_t socket = 0;  // of which the front is told
+  uint64_t socket = 0;  // that the front gets in the description
   std::string url;
   std::vector<std::string> lines;  // for its log
   int batches = 0;

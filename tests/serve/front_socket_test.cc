@@ -54,7 +54,7 @@ class SocketFront {
   std::unique_ptr<FrontSocket> socket_;
 };
 
-/// The port that a replica was told.
+/// The port that a replica got from the front.
 int join_at(SocketPeer& peer, const std::string& version = "r1") {
   REQUIRE(peer.join(version));
   front::FromFront answer = peer.read();

@@ -599,7 +599,7 @@ TEST_CASE("bodies that are sent while memory is short arrive, too") {
   HttpPeer at_first = server.upstream.accept();
   at_first.head();
   std::thread writer([&] { first.send(body); });
-  second.send(text);  // it gets a place, or is told that there is none
+  second.send(text);  // it gets a place, or the answer that there is none
   CHECK((at_first.read(body.size()) == body));
   writer.join();
   at_first.send(ok_text("ok"));

@@ -187,7 +187,7 @@ TEST_CASE("a stream that is aborted, or dropped, or too short ends without its e
   CHECK(streamed("GET /hold HTTP/1.0\r\n\r\n", {}, abort).second);
 }
 
-TEST_CASE("a writer is told to wait for its client, and when to go on") {
+TEST_CASE("a writer must wait for its client, and learns when to continue") {
   StreamServer server;
   HttpPeer client = server.client();
   client.send(kAsk);

@@ -120,7 +120,7 @@ TEST_CASE("a rejection over TLS is a response") {
   CHECK_THAT(client.read_to_end(), Contains("HTTP/1.1 404"));
 }
 
-TEST_CASE("a client that speaks plain HTTP is told so") {
+TEST_CASE("a client that speaks plain HTTP gets an error that says so") {
   HttpsEcho echo;
   Reply reply = send_raw(echo.server->port(), echo_text("plain"), false);
   CHECK(reply.status == 400);

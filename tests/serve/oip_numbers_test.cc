@@ -167,7 +167,7 @@ TEST_CASE("text that is no integer is none among many either", "[numbers]") {
   CHECK(refusal("INT32", 17, "[" + before + after + "]") == "accepted");
 }
 
-TEST_CASE("a flat array may go on with a nested one", "[numbers]") {
+TEST_CASE("a nested array may follow the numbers of a flat one", "[numbers]") {
   CHECK(read_all<int32_t>("INT32", 6, "[1,2,[3,4],5,[[6]]]") ==
         std::vector<int32_t>{1, 2, 3, 4, 5, 6});
   CHECK(refusal("INT8", 4, "[1,[2,3],[4,500]]").starts_with("inputs[0].data[2][1] of `x` is 500"));

@@ -1,4 +1,5 @@
-// Memory that a front shares with a replica: what is accepted as such, and who may use it when.
+// Memory that a front shares with a replica: what is accepted as such, and which side may use it
+// when.
 #include "engine/serve/memory/shared_memory.hpp"
 
 #include <fcntl.h>
@@ -98,7 +99,7 @@ TEST_CASE("what one process writes to shared memory, the other one reads") {
   CHECK(::ftruncate((*other)->descriptor(), 10'000) != 0);
 }
 
-TEST_CASE("a private copy keeps its content at its address, and the shared one goes on") {
+TEST_CASE("a private copy keeps its content at its address, and the shared one stays in use") {
   auto memory = new_memory(3 * kMiB);
   std::memset(memory->data(), 'a', memory->size());
   auto other = memory->open_again();

@@ -59,8 +59,7 @@ std::string chunked(const std::string& lines) {
 
 }  // namespace
 
-TEST_CASE(
-    "the end of an upstream's response is told by its length, its chunks, or its connection") {
+TEST_CASE("an upstream's response ends by its length, its chunks, or its connection") {
   Answer length = answer("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabcHTTP");
   CHECK((length == Answer{ResponseState::whole, 200, "abc", "", "", "HTTP", true}));
   Answer chunks = answer(chunked("3\r\nabc\r\n4;x=y\r\ndefg\r\n0\r\nT: x\r\n\r\n"));

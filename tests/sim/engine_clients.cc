@@ -25,7 +25,7 @@ bool misses_input(const core::Run& run) {
   });
 }
 
-/// Compares what a run's listener is told with what is durable.
+/// Compares what a run's listener gets with what is durable.
 class CheckingListener final : public RunListener {
  public:
   CheckingListener(World& world, const DurableState& durable) : world_(world), durable_(durable) {}

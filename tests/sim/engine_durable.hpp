@@ -64,7 +64,7 @@ class DurableState {
   /// The unit of this name, without those that a later expansion replaced; or null.
   const core::Unit* unit(const core::RunId& run, const std::string& name) const;
   const Seen& seen() const { return seen_; }
-  /// How the recovery of the product comes to another state; "" where it does not.
+  /// How the state that the product recovers differs; "" if it does not.
   std::string recovery_difference() const;
 
  private:

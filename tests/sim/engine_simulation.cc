@@ -173,7 +173,7 @@ void EngineSimulation::restart(bool is_power_cut) {
   if (is_power_cut) durable_.on_power_cut();
   if (world_.random.one_in(4)) {
     std::string wrong = durable_.recovery_difference();
-    if (!wrong.empty()) throw BrokenPromise{"a replay comes to another state: " + wrong};
+    if (!wrong.empty()) throw BrokenPromise{"a replay has another state: " + wrong};
   }
   if (world_.strikes(FaultKind::blob, 2)) lose_result();
   opens_at_ = world_.now() + world_.random.below(200);
@@ -284,7 +284,7 @@ void EngineSimulation::check_live() {
     if (head_.loop().stopped_by()) return;  // the write before this failed
     std::string wrong = difference(durable_.state(), state);
     if (!wrong.empty())
-      throw BrokenPromise{"the durable records come to another state than the live one: " + wrong};
+      throw BrokenPromise{"the durable records have another state than the live one: " + wrong};
     if (!core::schedule(state, kProposalsMax).empty())
       throw BrokenPromise{"a turn ended though something could start"};
     if (cast_ == Cast::rollover) fronts_.check(state);
@@ -297,7 +297,7 @@ void EngineSimulation::check_end() {
   for (const auto& client : clients_) client->check_kept();
   restart(true);
   std::string wrong = durable_.recovery_difference();
-  if (!wrong.empty()) throw BrokenPromise{"a replay comes to another state: " + wrong};
+  if (!wrong.empty()) throw BrokenPromise{"a replay has another state: " + wrong};
   for (const auto& client : clients_) client->check_kept();
 }
 

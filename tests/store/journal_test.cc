@@ -1,88 +1,19 @@
-// The journal and its snapshots: records are read back, bytes of old schemas replay, damage and
-// newer schemas are reported.
+// The journal: records are read back, bytes of old schemas replay, damage and newer schemas are
+// reported.
 #include <catch2/catch.hpp>
-#include <fstream>
 #include <set>
 #include <sstream>
 
 #include "engine/core/retry.hpp"
-#include "engine/core/rollover.hpp"
 #include "engine/store/checksum.hpp"
 #include "engine/store/journal_schema.hpp"
-#include "engine/store/row_keys.hpp"
 #include "engine/store/store.hpp"
+#include "tests/store/journal_records.hpp"
 
 using namespace flow;
+using namespace flow::test;
 
 namespace {
-
-std::shared_ptr<const Plan> small_plan() {
-  auto plan = std::make_shared<Plan>();
-  plan->pipeline = "p";
-  TaskDef def;
-  def.name = "t";
-  plan->defs.push_back(def);
-  for (const char* name : {"t", "t#2"}) {
-    TaskNode node;
-    node.name = name;
-    node.args = Value::list({});
-    plan->nodes.push_back(node);
-  }
-  plan->nodes[1].args = Value::list({Value(Ref{0, {}})});
-  plan->result = Value(Ref{1, {}});
-  return plan;
-}
-
-struct Sources {
-  std::shared_ptr<const Plan> plan = small_plan();
-  Digest digest = sha256(encode_plan(*plan));
-  std::shared_ptr<const PlanFragment> fragment = std::make_shared<const PlanFragment>();
-  Digest fragment_digest = sha256("fragment");
-  FindPlan find_plan = [this](const Digest& d) { return d == digest ? plan : nullptr; };
-  FindFragment find_fragment = [this](const Digest& d) {
-    return d == fragment_digest ? fragment : nullptr;
-  };
-};
-
-std::vector<core::Record> one_of_each(const Sources& sources) {
-  core::AttemptId id{"run-1", 1, 2, 3 << 16};
-  core::Failure failure{core::Cause::signal, "it died\xff", "evidence", 9};
-  core::RunSubmitted submitted{"run-1", "name", sources.digest, sources.plan, 4, true, true};
-  core::InputsResolved resolved{
-      "run-1", 1, sha256("key"), true, sha256("result"), sources.fragment, sources.fragment_digest};
-  core::AttemptSucceeded succeeded{id, sha256("result"), sources.fragment, sources.fragment_digest,
-                                   1234};
-  std::vector<core::Event> events = {
-      core::EngineStarted{7, 2000, int64_t{1} << 34, {}, false, false},
-      submitted,
-      resolved,
-      core::InputsResolved{"run-1", 0, sha256("k2"), false, {}, nullptr, {}},
-      core::InputsFailed{"run-1", 1, failure},
-      core::MapExpanded{"run-1", 1, 5},
-      core::WhenResolved{"run-1", 1, true},
-      core::ValueGathered{"run-1", kNoNode, sha256("v")},
-      core::Assigned{id},
-      core::AttemptRequeued{id},
-      succeeded,
-      core::AttemptFailed{id, failure},
-      core::AttemptWaiting{id, "signal", "wait#2", 99},
-      core::AttemptStopped{id},
-      core::ServiceReady{id, "http://127.0.0.1:1"},
-      core::StepSaved{id, "step", sha256("s")},
-      core::CheckpointSaved{id, sha256("c")},
-      core::SignalReceived{"run-2", "go", sha256("true")},
-      core::TimerFired{"run-1", 1, 4},
-      core::CancelRequested{"run-1"},
-      core::StopRequested{"run-1"},
-      core::ServeEnded{"run-1"},
-      core::RetryRequested{"run-1", true, 1},
-      core::RunDeleted{"run-1"}};
-  std::vector<core::Record> records;
-  for (core::Event& event : events)
-    records.push_back({records.size() + 1, int64_t{1000} + static_cast<int64_t>(records.size()),
-                       std::move(event)});
-  return records;
-}
 
 std::vector<core::Record> of_ignored_failures() {
   return {{1, 1000, core::InputsMissing{"run-1", 4, "one of its arguments is flow.missing"}}};
@@ -110,17 +41,6 @@ std::vector<core::Record> of_scaling(const Sources& sources) {
   return {{1, 1000, core::ReplicasScaled{"run-1", 3, 4}},
           {2, 1001, core::GateCalled{"run-1", 1, sources.fragment, sources.fragment_digest}},
           {3, 1002, core::GateAnswered{"run-1", 1, false, "`check` returned false"}}};
-}
-
-std::vector<core::Record> of_budgets() {
-  core::BudgetSet set;
-  set.run = "run-1";
-  set.terms.prices.currency = "USD";
-  set.terms.prices.base = {40'000'000, 5'000'000, {{"H200", 3'500'000'000}}, 0};
-  set.terms.prices.labels = {{"pool", "spot", {10'000'000, kNoPrice, {}, kNoPrice}}};
-  set.terms.limit_nano = 50'000'000'000;
-  set.terms.before_nano = 1;
-  return {{1, 1000, set}, {2, 1001, core::BudgetReached{"run-1"}}};
 }
 
 std::vector<core::Record> of_actions(const Sources& sources) {
@@ -172,14 +92,6 @@ std::vector<core::Record> of_restarted_services() {
   return {{1, 1000, core::EngineStarted{5, 2000, 4096, {}, true, true}}};
 }
 
-std::vector<core::Record> of_gpus() {
-  core::GpusFound found;
-  found.gpus.push_back({0, "GPU-a", "NVIDIA H200", "0000:1b:00.0", int64_t{140} << 30, 1, false});
-  found.gpus.push_back({1, "MIG-b", "NVIDIA A100 MIG 1g.5gb", "0000:9b:00.0", 5000, -1, true});
-  core::Assigned assigned{{"run-1", 1, 2, 3 << 16}, {"GPU-a", "MIG-b"}};
-  return {{1, 1000, found}, {2, 1001, assigned}};
-}
-
 std::vector<core::Record> of_workers() {
   core::WorkerInfo worker{"w1", 4000, int64_t{1} << 33, {}};
   worker.gpus.push_back({0, "GPU-a", "NVIDIA H200", "0000:1b:00.0", int64_t{140} << 30, 1, false});
@@ -187,12 +99,6 @@ std::vector<core::Record> of_workers() {
   return {{1, 1000, core::WorkerJoined{worker}},
           {2, 1001, assigned},
           {3, 1002, core::WorkerLost{1, "it is silent"}}};
-}
-
-std::vector<core::Record> of_disconnected_workers() {
-  core::WorkerInfo worker{"w1", 4000, int64_t{1} << 33, {}, {{"rack", "a"}, {"zone", "b"}}};
-  core::WorkerJoined joined{worker, {{"run-1", 1, 2, 3 << 16}, {"run-2", 0, 1, (3 << 16) + 1}}};
-  return {{1, 1000, joined}, {2, 1001, core::WorkerDisconnected{1, "its line was cut"}}};
 }
 
 std::vector<core::Record> of_draining_workers() {
@@ -261,30 +167,6 @@ std::vector<core::Record> of_gangs() {
   core::Assigned alone{{"run-1", 0, 1, 3 << 16}, {}, 0, {}, {250, 0}};  // an elastic gang
   return {{1, 1000, assigned}, {2, 1001, alone}};
 }
-
-std::string hex(std::string_view bytes) {
-  std::ostringstream out;
-  for (unsigned char c : bytes) out << "0123456789abcdef"[c >> 4] << "0123456789abcdef"[c & 15];
-  return out.str();
-}
-
-std::string unhex(const std::string& text) {
-  std::string out;
-  for (size_t i = 0; i + 1 < text.size(); i += 2)
-    out += static_cast<char>(std::stoi(text.substr(i, 2), nullptr, 16));
-  return out;
-}
-
-/// The lines of the file; "" if it does not exist.
-std::string pinned(const std::string& name) {
-  std::ifstream file(FLOW_PINNED_DIR "/" + name + ".hex");
-  std::string text, line;
-  while (file >> line) text += (text.empty() ? "" : "\n") + line;
-  return text;
-}
-
-/// The first field of a batch.
-std::string schema_bytes(int schema) { return {'\x08', static_cast<char>(schema)}; }
 
 /// The records in the stored bytes of a schema. They must equal `records`.
 std::vector<core::Record> replayed(const std::string& version,
@@ -388,16 +270,6 @@ TEST_CASE("bytes of version 7, with NVLink between GPUs, replay") {
   CHECK(restored->workers.at(1).info.gpus == joined.worker.gpus);
 }
 
-namespace {
-
-void record(core::State& live, core::Event event) {
-  std::vector<core::Command> ignored;
-  REQUIRE(core::admit(live, event));
-  core::apply(live, {live.sequence + 1, 1000, std::move(event)}, ignored);
-}
-
-}  // namespace
-
 TEST_CASE("bytes of version 8, with custom resources, replay") {
   Sources sources;
   std::vector<core::Record> back = replayed("8", of_named(), sources);
@@ -465,94 +337,6 @@ TEST_CASE("bytes of version 10, with GPU failures, replay") {
       decode_snapshot(encode_snapshot(live), sources.find_plan, sources.find_fragment).ok());
 }
 
-TEST_CASE("a snapshot holds the call of a service's gate, and one of another task is rejected") {
-  auto plan = std::make_shared<Plan>();
-  plan->defs.resize(2);
-  plan->defs[0].name = "digits";
-  plan->defs[0].kind = TaskKind::service;
-  plan->defs[0].service.canary.gate = "check";
-  plan->defs[1].name = "check";
-  plan->nodes.resize(1);
-  plan->nodes[0].name = "digits";
-  auto fragment = std::make_shared<PlanFragment>();
-  fragment->nodes.resize(1);
-  fragment->nodes[0].name = "digits/check";
-  fragment->nodes[0].def = 1;
-  fragment->result = Value(Ref{0, {}});
-  FindPlan find_plan = [&](const Digest&) { return plan; };
-  FindFragment find_fragment = [&](const Digest&) { return fragment; };
-  core::State live;
-  record(live, core::EngineStarted{1, 1000, 1 << 30});
-  record(live, core::RunSubmitted{"r", "prod", sha256("plan"), plan, 0, false, false});
-  core::Run& run = live.runs.at("r");
-  run.units.emplace_back().node = 1;
-  run.units.back().forced = true;
-  run.units.back().phase = core::Phase::resolving;
-  run.dynamics.push_back({0, sha256("calls"), fragment, 1, 1, {}});
-  core::rebuild_derived(live);
-  CHECK(core::is_gate(run, 1));
-  CHECK_FALSE(core::is_gate(run, 0));
-  auto restored = decode_snapshot(encode_snapshot(live), find_plan, find_fragment);
-  if (!restored.ok()) FAIL(restored.error().message);
-  const core::Run& again = restored->runs.at("r");
-  CHECK(core::is_gate(again, 1));
-  CHECK(core::unit_name(again, 1) == "digits/check");
-  CHECK(core::check_invariants(*restored) == "");
-  plan->defs[0].kind = TaskKind::lua;
-  CHECK_FALSE(decode_snapshot(encode_snapshot(live), find_plan, find_fragment).ok());
-}
-
-TEST_CASE("a snapshot holds a replicated service with the deaths of its replicas") {
-  auto plan = std::make_shared<Plan>();
-  plan->defs.resize(1);
-  plan->defs[0].name = "digits";
-  plan->defs[0].kind = TaskKind::service;
-  plan->defs[0].service.replicas = 2;
-  plan->nodes.resize(1);
-  plan->nodes[0].name = "digits";
-  FindPlan find_plan = [&](const Digest&) { return plan; };
-  core::State live;
-  auto feed = [&](core::Event event) { record(live, std::move(event)); };
-  feed(core::EngineStarted{1, 1000, 1 << 30});
-  CHECK(live.restarts_services);
-  feed(core::RunSubmitted{"r", "", sha256("plan"), plan, 0, false, false});
-  core::Run& run = live.runs.at("r");
-  REQUIRE(run.units.size() == 3);
-  core::UnitDetail detail;
-  detail.was_ready = true;
-  detail.ready_at = 17'000;
-  detail.restarts = 4;
-  detail.replicas_wanted = 6;
-  detail.deaths_in_row = 3;
-  run.units[2].detail = std::make_shared<const core::UnitDetail>(detail);
-  auto restored = decode_snapshot(encode_snapshot(live), find_plan, Sources().find_fragment);
-  if (!restored.ok()) FAIL(restored.error().message);
-  CHECK(restored->restarts_services);
-  const core::Run& again = restored->runs.at("r");
-  CHECK(again.open_replica_sets == 1);
-  CHECK(again.open_services == 2);
-  CHECK(again.units[2].detail->was_ready);
-  CHECK(again.units[2].detail->ready_at == 17'000);
-  CHECK(again.units[2].detail->restarts == 4);
-  CHECK(again.units[2].detail->replicas_wanted == 6);
-  CHECK(again.units[2].detail->deaths_in_row == 3);
-  CHECK(core::check_invariants(*restored) == "");
-
-  run.units[2].instance = 2;
-  std::string outside = encode_snapshot(live);
-  CHECK_FALSE(decode_snapshot(outside, find_plan, Sources().find_fragment).ok());
-}
-
-TEST_CASE("an engine without slots is read as leading workers from before that was recorded") {
-  Sources sources;
-  core::State live;
-  record(live, core::EngineStarted{3, 0, 4096, {}, false});
-  CHECK(live.leads_workers);
-  auto restored = decode_snapshot(encode_snapshot(live), sources.find_plan, sources.find_fragment);
-  if (!restored.ok()) FAIL(restored.error().message);
-  CHECK(restored->leads_workers);
-}
-
 TEST_CASE("bytes of version 6, with growing gangs, replay") {
   Sources sources;
   std::vector<core::Record> back = replayed("6", of_growing_gangs(), sources);
@@ -572,108 +356,6 @@ TEST_CASE("bytes of version 4, with gangs, replay") {
     CHECK(assigned.others == was.others);
     CHECK(assigned.share == was.share);
   }
-}
-
-TEST_CASE(
-    "a snapshot contains the ranks of a gang, and one with a rank without a place is rejected") {
-  auto plan = std::make_shared<Plan>(*small_plan());
-  plan->defs[0].resources.ranks = 3;
-  FindPlan find_plan = [&](const Digest&) { return plan; };
-  core::State live;
-  auto feed = [&](core::Event event) { record(live, std::move(event)); };
-  feed(core::EngineStarted{1, 2000, 1 << 30});
-  feed(core::WorkerJoined{{"w1", 1000, 0, {}}});
-  feed(core::RunSubmitted{"r", "", sha256("plan"), plan, 0, false, false});
-  feed(core::InputsResolved{"r", 0, sha256("k"), false, {}, nullptr, {}});
-  core::Assigned gang{core::next_attempt(live, live.runs.at("r"), 0), {}, 0, {{0}, {1}}, {1000, 0}};
-  feed(gang);
-  auto restored = decode_snapshot(encode_snapshot(live), find_plan, Sources().find_fragment);
-  if (!restored.ok()) FAIL(restored.error().message);
-  CHECK(restored->at == 1000);
-  const core::Unit& unit = restored->runs.at("r").units[0];
-  CHECK(unit.assigned == 1000);
-  CHECK(unit.detail->others == gang.others);
-  CHECK(unit.detail->share == gang.share);
-  CHECK(core::check_invariants(*restored) == "");
-
-  live.workers[1].is_up = false;
-  CHECK_FALSE(decode_snapshot(encode_snapshot(live), find_plan, Sources().find_fragment).ok());
-  live.workers.pop_back();
-  CHECK_FALSE(decode_snapshot(encode_snapshot(live), find_plan, Sources().find_fragment).ok());
-}
-
-TEST_CASE(
-    "a snapshot contains the workers, and one with an attempt on a missing worker is rejected") {
-  auto plan = small_plan();
-  FindPlan find_plan = [&](const Digest&) { return plan; };
-  core::State live;
-  auto feed = [&](core::Event event) { record(live, std::move(event)); };
-  feed(core::EngineStarted{1, 2000, 1 << 30});
-  feed(core::WorkerJoined{{"gone", 1000, 0, {}}});
-  feed(of_disconnected_workers()[0].event);
-  feed(core::WorkerLost{1, "silent"});
-  feed(core::RunSubmitted{"r", "", sha256("plan"), plan, 0, false, false});
-  feed(core::InputsResolved{"r", 0, sha256("k"), false, {}, nullptr, {}});
-  feed(core::Assigned{core::next_attempt(live, live.runs.at("r"), 0), {}, 2});
-  auto restored = decode_snapshot(encode_snapshot(live), find_plan, Sources().find_fragment);
-  if (!restored.ok()) FAIL(restored.error().message);
-  REQUIRE(restored->workers.size() == 3);
-  CHECK_FALSE(restored->workers[1].is_up);
-  CHECK(restored->workers[2].info.name == "w1");
-  CHECK(restored->workers[2].free == live.workers[2].free);
-  CHECK(restored->runs.at("r").units[0].worker == 2);
-  CHECK(core::check_invariants(*restored) == "");
-
-  live.workers[2].is_up = false;
-  live.workers[2].is_disconnected = true;
-  auto awaited = decode_snapshot(encode_snapshot(live), find_plan, Sources().find_fragment);
-  if (!awaited.ok()) FAIL(awaited.error().message);
-  CHECK(awaited->workers[2].is_disconnected);
-  CHECK_FALSE(awaited->workers[2].is_up);
-  CHECK(awaited->workers[2].info.labels == live.workers[2].info.labels);
-  CHECK(core::check_invariants(*awaited) == "");
-  CHECK_FALSE(awaited->workers[2].is_draining);
-
-  live.workers[0].changed = 17;
-  live.workers[2].changed = 18;
-  live.workers[2].is_draining = true;
-  auto draining = decode_snapshot(encode_snapshot(live), find_plan, Sources().find_fragment);
-  if (!draining.ok()) FAIL(draining.error().message);
-  CHECK(draining->workers[2].is_draining);
-  CHECK(draining->workers[0].changed == 17);
-  CHECK(draining->workers[2].changed == 18);
-  CHECK(core::check_invariants(*draining) == "");
-  live.workers[2].is_draining = false;
-
-  live.workers[2].is_disconnected = false;
-  CHECK_FALSE(decode_snapshot(encode_snapshot(live), find_plan, Sources().find_fragment).ok());
-  live.workers.pop_back();
-  CHECK_FALSE(decode_snapshot(encode_snapshot(live), find_plan, Sources().find_fragment).ok());
-}
-
-TEST_CASE("a snapshot contains the GPUs and their users, and a contradictory one is rejected") {
-  auto plan = std::make_shared<Plan>(*small_plan());
-  plan->defs[0].resources.gpus_milli = 500;
-  FindPlan find_plan = [&](const Digest&) { return plan; };
-  core::State live;
-  auto feed = [&](core::Event event) { record(live, std::move(event)); };
-  feed(core::EngineStarted{1, 2000, 1 << 30});
-  feed(of_gpus()[0].event);
-  feed(core::RunSubmitted{"r", "", sha256("plan"), plan, 0, false, false});
-  feed(core::InputsResolved{"r", 0, sha256("k"), false, {}, nullptr, {}});
-  feed(core::Assigned{core::next_attempt(live, live.runs.at("r"), 0), {"MIG-b"}});
-  auto restored = decode_snapshot(encode_snapshot(live), find_plan, Sources().find_fragment);
-  if (!restored.ok()) FAIL(restored.error().message);
-  CHECK(restored->workers[0].info.gpus == live.workers[0].info.gpus);
-  CHECK(restored->workers[0].free == live.workers[0].free);
-  CHECK(restored->runs.at("r").units[0].detail->gpus == std::vector<std::string>{"MIG-b"});
-  CHECK(core::check_invariants(*restored) == "");
-
-  live.workers[0].info.gpus.pop_back();
-  auto broken = decode_snapshot(encode_snapshot(live), find_plan, Sources().find_fragment);
-  REQUIRE_FALSE(broken.ok());
-  CHECK_THAT(broken.error().message,
-             Catch::Contains("an attempt on a worker, or a GPU, that is not there"));
 }
 
 TEST_CASE("a damaged batch is rejected, whichever byte is damaged") {
@@ -702,95 +384,6 @@ TEST_CASE("a journal of a newer version is reported as newer") {
 TEST_CASE("crc32c equals that of RFC 3720") {
   CHECK(crc32c("123456789") == 0xe3069283u);
   CHECK(crc32c(std::string(32, '\0')) == 0x8a9136aau);
-}
-
-TEST_CASE("a snapshot and the records after it give the same state as all records") {
-  Sources sources;
-  core::State live;
-  std::vector<core::Command> commands;
-  std::vector<core::Record> records;
-  auto feed = [&](core::Event event) {
-    REQUIRE(core::admit(live, event));
-    core::Record record{live.sequence + 1, 1000, std::move(event)};
-    core::apply(live, record, commands);
-    records.push_back(std::move(record));
-  };
-  feed(core::EngineStarted{1, 2000, 1 << 30});
-  feed(core::RunSubmitted{"r", "", sources.digest, sources.plan, 0, false, false});
-  feed(core::InputsResolved{"r", 0, sha256("k"), false, {}, nullptr, {}});
-  std::string snapshot = encode_snapshot(live);
-  size_t at = records.size();
-  core::AttemptId id = core::next_attempt(live, live.runs.at("r"), 0);
-  feed(core::Assigned{id});
-  feed(core::AttemptSucceeded{id, sha256("one"), nullptr, {}, 10});
-  auto restored = decode_snapshot(snapshot, sources.find_plan, sources.find_fragment);
-  if (!restored.ok()) FAIL(restored.error().message);
-  for (size_t i = at; i < records.size(); i++) core::apply(*restored, records[i], commands);
-  CHECK(core::check_invariants(*restored) == "");
-  CHECK(encode_snapshot(*restored) == encode_snapshot(live));
-}
-
-TEST_CASE("recovery stops at a gap and reports it") {
-  Sources sources;
-  auto store = make_memory_store();
-  Blobs blobs(*store, "/nowhere");
-  Batch batch;
-  batch.put(Family::journal, journal_key(1),
-            encode_records({{1, 5, core::EngineStarted{1, 1000, 1}}}));
-  batch.put(Family::journal, journal_key(3),
-            encode_records({{3, 5, core::EngineStarted{2, 1000, 1}}}));
-  REQUIRE(store->commit(batch).ok());
-  auto state = recover(*store, blobs);
-  REQUIRE_FALSE(state.ok());
-  CHECK_THAT(state.error().message, Catch::Contains("no record 2"));
-}
-
-TEST_CASE("only records after those that a state has are applied to it") {
-  auto store = make_memory_store();
-  Blobs blobs(*store, "/nowhere");
-  auto commit = [&](uint64_t sequence, uint64_t epoch) {
-    Batch batch;
-    batch.put(Family::journal, journal_key(sequence),
-              encode_records({{sequence, 5, core::EngineStarted{epoch, 1000, 1}}}));
-    REQUIRE(store->commit(batch).ok());
-  };
-  commit(1, 1);
-  auto state = recover(*store, blobs);
-  REQUIRE(state.ok());
-  // A record that the state has is not read again.
-  Batch damaged;
-  damaged.put(Family::journal, journal_key(1), "damaged");
-  REQUIRE(store->commit(damaged).ok());
-  auto applied = apply_new_records(*store, blobs, *state);
-  REQUIRE(applied.ok());
-  CHECK(*applied);
-  CHECK(state->sequence == 1);
-  commit(2, 2);
-  commit(3, 3);
-  applied = apply_new_records(*store, blobs, *state);
-  REQUIRE(applied.ok());
-  CHECK(*applied);
-  CHECK(state->sequence == 3);
-  CHECK(state->epoch == 3);
-
-  // A snapshot replaces records that the state does not have.
-  core::State newer = *state;
-  std::vector<core::Command> ignored;
-  core::apply(newer, {4, 6, core::EngineStarted{4, 1000, 1}}, ignored);
-  Batch snapshot;
-  snapshot.put(Family::snapshots, journal_key(3), encode_snapshot(*state));
-  for (uint64_t sequence : {1, 2, 3}) snapshot.erase(Family::journal, journal_key(sequence));
-  REQUIRE(store->commit(snapshot).ok());
-  applied = apply_new_records(*store, blobs, *state);
-  REQUIRE(applied.ok());
-  CHECK(*applied);
-  Batch next;
-  next.erase(Family::snapshots, journal_key(3));
-  next.put(Family::snapshots, journal_key(4), encode_snapshot(newer));
-  REQUIRE(store->commit(next).ok());
-  applied = apply_new_records(*store, blobs, *state);
-  REQUIRE(applied.ok());
-  CHECK_FALSE(*applied);
 }
 
 TEST_CASE("bytes of version 11, with missing results, replay") {
@@ -971,30 +564,6 @@ TEST_CASE("bytes of version 23, with who asked, replay and are written unchanged
   CHECK(content(hex(encode_records(expected))) == content(pinned("journal-23")));
 }
 
-TEST_CASE("a run keeps its newest actions, but none that nobody asked for, also in a snapshot") {
-  Sources sources;
-  core::State live;
-  std::vector<core::Command> dropped;
-  std::vector<core::Record> records = one_of_each(sources);
-  for (size_t i = 0; i < 2; i++) core::apply(live, records[i], dropped);
-  const core::Run& run = live.runs.begin()->second;
-  core::Time at = 2000;
-  auto signal = [&](const std::string& by) {
-    std::string name = "s" + std::to_string(at);
-    core::Record record{live.sequence + 1, at++,
-                        core::SignalReceived{run.id, name, sha256("1"), by}};
-    core::apply(live, record, dropped);
-  };
-  signal("");
-  CHECK(run.actions.empty());
-  for (size_t i = 0; i < core::kActionsMax + 2; i++) signal("ada@node1");
-  REQUIRE(run.actions.size() == core::kActionsMax);
-  CHECK(run.actions.front() == core::Action{core::ActionKind::signal, 2003, "ada@node1", "s2003"});
-  auto restored = decode_snapshot(encode_snapshot(live), sources.find_plan, sources.find_fragment);
-  if (!restored.ok()) FAIL(restored.error().message);
-  CHECK(restored->runs.begin()->second.actions == run.actions);
-}
-
 TEST_CASE("bytes of version 24, with the use of GPUs, replay and are written unchanged") {
   Sources sources;
   std::vector<core::Record> expected = of_gpu_use();
@@ -1005,194 +574,4 @@ TEST_CASE("bytes of version 24, with the use of GPUs, replay and are written unc
   CHECK(stopped.usage == std::get<core::AttemptStopped>(expected[1].event).usage);
   CHECK(stopped.usage.gpu_energy_mj == -1);
   CHECK(hex(encode_records(expected)) == pinned("journal-24"));
-}
-
-TEST_CASE("a snapshot contains what attempts held and the budget, and rejects damaged ones") {
-  Sources sources;
-  core::State live;
-  std::vector<core::Command> dropped;
-  std::vector<core::Record> records = one_of_each(sources);
-  for (size_t i = 0; i < 2; i++) core::apply(live, records[i], dropped);
-  core::Run& run = live.runs.begin()->second;
-  Consumption used;
-  used.outcome = AttemptEnding::lost;
-  used.labels = {{"pool", "spot"}};
-  used.attempts = 2;
-  used.rank_ms = 1;
-  used.cpu_milli_ms = 2;
-  used.memory_byte_ms = 3;
-  used.gpus = {{"NVIDIA H200", 4}};
-  used.cpu_used_us = 5;
-  used.unmeasured = 1;
-  used.gpu_stage_milli_ms = 6;
-  used.gpu_used_milli_ms = 7;
-  used.gpu_measured_milli_ms = 8;
-  used.gpu_energy_mj = 9;
-  run.consumed[1] = {used, Consumption{}};
-  core::RunBudget budget;
-  budget.terms = std::get<core::BudgetSet>(of_budgets()[0].event).terms;
-  budget.spent_nano = 1.5;
-  budget.longest_ms.assign(run.plan->defs.size(), 7);
-  budget.has_warned = budget.is_spent = true;
-  budget.serial = 8;
-  budget.timer_at = 9;
-  run.budget = budget;
-  auto restore = [&] {
-    return decode_snapshot(encode_snapshot(live), sources.find_plan, sources.find_fragment);
-  };
-  auto restored = restore();
-  if (!restored.ok()) FAIL(restored.error().message);
-  const core::Run& back = restored->runs.begin()->second;
-  CHECK(back.consumed == run.consumed);
-  REQUIRE(back.budget);
-  CHECK(back.budget->terms == budget.terms);
-  CHECK(back.budget->spent_nano == 1.5);
-  CHECK(back.budget->longest_ms == budget.longest_ms);
-  CHECK(back.budget->has_warned);
-  CHECK(back.budget->is_spent);
-  CHECK(back.budget->serial == 8);
-  CHECK(back.budget->timer_at == 9);
-  run.consumed[1][0].rank_ms = -1;
-  CHECK(restore().error().message.find("negative usage") != std::string::npos);
-  run.consumed.clear();
-  run.budget->terms.limit_nano = 0;
-  CHECK(restore().error().message.find("a damaged budget") != std::string::npos);
-}
-
-TEST_CASE(
-    "a snapshot contains what attempts used and who submitted, and negative numbers are rejected") {
-  Sources sources;
-  core::State live;
-  std::vector<core::Command> dropped;
-  std::vector<core::Record> records = one_of_each(sources);
-  for (size_t i = 0; i < 2; i++) core::apply(live, records[i], dropped);
-  core::Run& run = live.runs.begin()->second;
-  run.user = "ada";
-  run.times = {{0.25F, 0, -1, 1e-6F}, {}};
-  run.totals[1] = {int64_t{1} << 40, 0, -1, 2.5, 0.5, 2, 700};
-  run.units[0].ready = 1000;
-  auto restored = decode_snapshot(encode_snapshot(live), sources.find_plan, sources.find_fragment);
-  if (!restored.ok()) FAIL(restored.error().message);
-  const core::Run& back = restored->runs.begin()->second;
-  CHECK(back.user == "ada");
-  CHECK(core::times_of(back, 0) == run.times[0]);
-  CHECK(core::times_of(back, 1) == core::AttemptTimes{});
-  CHECK(back.totals == run.totals);
-  CHECK(encode_snapshot(*restored) == encode_snapshot(live));
-  run.totals[2] = {};
-  restored = decode_snapshot(encode_snapshot(live), sources.find_plan, sources.find_fragment);
-  REQUIRE_FALSE(restored.ok());
-  CHECK_THAT(restored.error().message, Catch::Contains("totals of a unit that is not there"));
-}
-
-TEST_CASE("a snapshot contains the rollover of a run, and a damaged one is rejected") {
-  Sources sources;
-  core::State live;
-  std::vector<core::Command> dropped;
-  std::vector<core::Record> records = one_of_each(sources);
-  for (size_t i = 0; i < 2; i++) core::apply(live, records[i], dropped);
-  REQUIRE(live.runs.size() == 1);
-  core::Run& run = live.runs.begin()->second;
-  run.rollover = {"run-0", core::RolloverPhase::reverting, 2, 5, 1000, "it failed", 1};
-  auto restored = decode_snapshot(encode_snapshot(live), sources.find_plan, sources.find_fragment);
-  if (!restored.ok()) FAIL(restored.error().message);
-  CHECK(restored->runs.begin()->second.rollover == run.rollover);
-  run.rollover.gate = static_cast<core::UnitId>(run.units.size());
-  restored = decode_snapshot(encode_snapshot(live), sources.find_plan, sources.find_fragment);
-  REQUIRE_FALSE(restored.ok());
-  CHECK_THAT(restored.error().message, Catch::Contains("a rollover with a gate that is not there"));
-  run.rollover.gate = 1;
-  run.rollover.phase = static_cast<core::RolloverPhase>(8);
-  restored = decode_snapshot(encode_snapshot(live), sources.find_plan, sources.find_fragment);
-  REQUIRE_FALSE(restored.ok());
-  CHECK_THAT(restored.error().message, Catch::Contains("a rollover in an unknown phase"));
-}
-
-TEST_CASE("a state of schemas 1 to 14 opens, and new records have the newest schema") {
-  Sources sources;
-  auto store = make_memory_store();
-  Blobs blobs(*store, "/nowhere");
-  Batch batch;
-  REQUIRE(blobs.put(encode_plan(*sources.plan), batch).ok());
-  std::istringstream lines(pinned("state-14"));
-  std::string line;
-  std::vector<int> schemas;
-  std::vector<core::Record> records;
-  while (lines >> line) {
-    std::string bytes = unhex(line);
-    schemas.push_back(bytes.at(1));
-    auto back = decode_records(bytes, sources.find_plan, sources.find_fragment);
-    if (!back.ok()) FAIL(back.error().message);
-    batch.put(Family::journal, journal_key(back->front().sequence), bytes);
-    records.insert(records.end(), back->begin(), back->end());
-  }
-  CHECK(schemas == std::vector<int>{1, 4, 1, 14});
-  REQUIRE(store->commit(batch).ok());
-  auto old = recover(*store, blobs);
-  if (!old.ok()) FAIL(old.error().message);
-  CHECK(core::check_invariants(*old) == "");
-  core::State live;
-  std::vector<core::Command> ignored;
-  for (const core::Record& record : records) {
-    REQUIRE(core::admit(live, record.event));
-    core::apply(live, record, ignored);
-  }
-  CHECK(encode_snapshot(*old) == encode_snapshot(live));
-  const core::Run& run = live.runs.at("r");
-  CHECK(run.units[0].status == core::UnitStatus::succeeded);
-  CHECK(run.units[0].result == sha256("one"));
-  CHECK(run.units[1].detail->failure.cause == core::Cause::staging);
-  CHECK(live.workers.at(0).info.gpus.at(0).uuid == "GPU-a");
-  CHECK(live.workers.at(1).info.name == "w1");
-
-  core::Record restart{live.sequence + 1, 2000, core::EngineStarted{2, 2000, 1 << 30}};
-  core::Record signal{live.sequence + 2, 2001, core::SignalReceived{"r", "go", sha256("true")}};
-  std::string newest = encode_records({restart, signal});
-  CHECK(newest.substr(0, 2) == schema_bytes(kJournalSchema));
-  Batch more;
-  more.put(Family::journal, journal_key(restart.sequence), newest);
-  REQUIRE(store->commit(more).ok());
-  core::apply(live, restart, ignored);
-  core::apply(live, signal, ignored);
-  auto both = recover(*store, blobs);
-  if (!both.ok()) FAIL(both.error().message);
-  CHECK(both->sequence == signal.sequence);
-  CHECK(encode_snapshot(*both) == encode_snapshot(live));
-  CHECK(encode_snapshot(*both).substr(0, 2) == schema_bytes(kJournalSchema));
-}
-
-TEST_CASE("a snapshot contains failures per machine and the excluded machines") {
-  auto plan = small_plan();
-  FindPlan find_plan = [&](const Digest&) { return plan; };
-  core::State live;
-  auto feed = [&](core::Event event) { record(live, std::move(event)); };
-  feed(core::EngineStarted{1, 0, 1 << 30});
-  feed(core::WorkersAnnounced{3});
-  feed(core::WorkerJoined{{"w1", 1000, 0, {}}});
-  feed(core::RunSubmitted{"r", "", sha256("plan"), plan, 0, false, false});
-  feed(core::InputsResolved{"r", 0, sha256("k"), false, {}, nullptr, {}});
-  live.workers[1].failures = {{"r", 0, 0}, {"r", 1, 0}, {"q", 7, 2}};
-  live.workers[1].aside_until = 61'000;
-  live.workers[1].aside_serial = 5;
-  live.runs.at("r").failed_defs = {{0, 1}};
-  core::UnitDetail detail;
-  detail.computed = std::make_shared<const core::AttemptResources>(
-      core::AttemptResources{4, {2000, 3000, 0, 0, "", "rack == a", 1, 0, {}}, 60'000});
-  detail.failed = {{1, 1, core::Cause::exit_code}, {2, 0, core::Cause::lost}};
-  detail.deaths = {{1, 17, false, "`b`"}};
-  live.runs.at("r").units[0].detail = std::make_shared<const core::UnitDetail>(detail);
-  core::rebuild_derived(live);
-  auto restored = decode_snapshot(encode_snapshot(live), find_plan, Sources().find_fragment);
-  if (!restored.ok()) FAIL(restored.error().message);
-  CHECK(restored->announced == 3);
-  CHECK(restored->workers[1].failures == live.workers[1].failures);
-  CHECK(restored->workers[1].aside_until == 61'000);
-  CHECK(restored->workers[1].aside_serial == 5);
-  CHECK(restored->runs.at("r").failed_defs == live.runs.at("r").failed_defs);
-  CHECK(restored->runs.at("r").units[0].detail->failed == detail.failed);
-  CHECK(restored->runs.at("r").units[0].detail->deaths == detail.deaths);
-  CHECK(core::timeout_ms_of(restored->runs.at("r"), 0) == 60'000);
-  CHECK(core::resources_of(restored->runs.at("r"), 0).memory_bytes == 3000);
-  CHECK(core::resources_of(restored->runs.at("r"), 0).where == "rack == a");
-  CHECK(core::check_invariants(*restored) == "");
 }

@@ -84,7 +84,7 @@ TEST_CASE("headers cannot add lines to a request") {
   CHECK(target.error().message.find("line break in `key`") != std::string::npos);
 }
 
-TEST_CASE("more spans than may wait are dropped and counted, and the reason is told once") {
+TEST_CASE("more spans than may wait are dropped and counted, and the reason is reported once") {
   auto target = span_target({{"OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1"}});
   REQUIRE(target.ok());
   std::vector<std::string> reasons;

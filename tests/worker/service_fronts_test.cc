@@ -1,4 +1,4 @@
-// Orders to the fronts of services, with a front that answers as it is told.
+// Orders to the fronts of services, with a front that gives prepared answers.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -99,7 +99,7 @@ std::optional<front::FromFront> set_without_error() {
   return answer;
 }
 
-TEST_CASE("the fronts of a run's services are told the weights of both versions") {
+TEST_CASE("the fronts of a run's services get the weights of both versions") {
   test::TempFolder folder;
   std::string told;
   ToldFront front(folder / "a", [&](const front::ToFront& message) {
@@ -220,7 +220,7 @@ TEST_CASE("refused requests are errors of a step, and only many of them make it 
   CHECK(overloaded.errors == 22);
 }
 
-TEST_CASE("a front that was started again is told the weights, and counts from now on") {
+TEST_CASE("a front that was started again gets the weights, and counts from then on") {
   test::TempFolder folder;
   int told = 0;
   ToldFront front(folder / "a", [&](const front::ToFront& message) {

@@ -14,7 +14,7 @@ namespace flow::cli {
 
 namespace {
 
-/// What the user gets to know of a run that goes on without this command.
+/// What the command prints about a run that continues without it.
 struct LeftRun {
   std::string id, name, pipeline;
   std::vector<ServiceInfo> services;

@@ -14,7 +14,7 @@ void add_page_options(CLI::App& verb, PageOptions& options) {
   verb.add_option("--tls-key", options.tls_key, "key of the certificate, as PEM")
       ->type_name("FILE");
   verb.add_option("--keys", options.keys_file,
-                  "file with one key per line; who has a key may sign in on the page")
+                  "file with one key per line; a user with a key may sign in on the page")
       ->type_name("FILE");
   verb.add_option("--host", options.hosts,
                   "name by which browsers reach the page, besides addresses; may be repeated")

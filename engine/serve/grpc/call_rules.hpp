@@ -1,4 +1,5 @@
-// What all calls have in common: who may call, which model, and how a status is told.
+// Rules for all calls: which callers are permitted, which model is meant, and which status an error
+// gets.
 #pragma once
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/status.h>

@@ -41,20 +41,21 @@ size_t ChunkLines::read(std::string_view bytes) {
     state_ = line_ == kChunkLineMax ? State::broken : State::incomplete;
     return bytes.size();
   }
-  bool good = is_good(std::string_view(kept_).substr(kept_.size() - line_));
-  state_ = good ? State::complete : State::broken;
+  bool is_valid = is_valid_framing(std::string_view(kept_).substr(kept_.size() - line_));
+  state_ = is_valid ? State::complete : State::broken;
   line_ = 0;
   is_after_data_ = false;
   return bytes.size();
 }
 
-bool ChunkLines::is_good(std::string_view line) const {
-  bool is_first = kept_.size() - line.size() <= 2;  // else a trailer
-  return line.ends_with("\r\n") && is_printable(line.substr(0, line.size() - 2)) &&
-         (is_after_data_ ? line.size() == 2
-          : is_first     ? begins_with_size(line) && has_closed_quotes(line)
-                         : true) &&
-         !is_blank(line[0]) && kept_.size() <= kTrailersMax;
+/// Whether the chunked coding permits the line at this place (RFC 9112, section 7.1).
+bool ChunkLines::is_valid_framing(std::string_view line) const {
+  if (kept_.size() > kTrailersMax || !line.ends_with("\r\n") || is_blank(line[0])) return false;
+  if (!is_printable(line.substr(0, line.size() - 2))) return false;
+  if (is_after_data_) return line == "\r\n";
+  // A size is the first line, or follows the CR LF after data. All others are trailers.
+  bool is_size = kept_.size() - line.size() <= 2;
+  return !is_size || (begins_with_size(line) && has_closed_quotes(line));
 }
 
 bool ChunkLines::may_continue() const {

@@ -27,7 +27,7 @@ class ChunkLines {
   void end_data() { is_after_data_ = true; }
 
  private:
-  bool is_good(std::string_view line) const;
+  bool is_valid_framing(std::string_view line) const;
 
   std::string kept_;
   size_t line_ = 0;        // bytes of the current line, at the end of kept_

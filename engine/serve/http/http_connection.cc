@@ -123,39 +123,34 @@ void HttpConnection::consume(std::string_view bytes) {
   auto is_taking = [&] { return is_uploading_ || entry_.phase <= Phase::body; };
   while (!bytes.empty() && !is_closed_ && is_taking() && requests < kRequestsMax) {
     bytes.remove_prefix(reader_.read(bytes));
-    switch (reader_.state()) {
-      case HttpRequestReader::State::head:
-        if (entry_.phase == Phase::idle && reader_.has_begun())
-          shared_.table.enter(entry_, Phase::head);
-        break;
-      case HttpRequestReader::State::body:
-        if (is_uploading_)
-          continue_upload();
-        else if (reader_.is_streamed())
-          begin_upload(!bytes.empty());
-        else
-          consume_body(!bytes.empty());
-        break;
-      case HttpRequestReader::State::whole:
-        requests++;
-        is_head_ = reader_.is_head();
-        if (is_uploading_) {
-          end_upload();
-        } else {
-          HttpRequest request = reader_.take();
-          uint64_t size = request.body.size();
-          dispatch(std::move(request), size);
-        }
-        break;
-      case HttpRequestReader::State::failed:
-        if (is_uploading_)
-          fail_upload(reader_.error());
-        else
-          reject(reader_.error());
-        break;
-    }
+    if (reader_.state() == HttpRequestReader::State::whole) requests++;
+    on_parsed(!bytes.empty());
   }
   is_consuming_ = false;
+  keep_rest(bytes);
+}
+
+/// Acts on the state of the reader. `is_more_there`: it has not read all that has arrived.
+void HttpConnection::on_parsed(bool is_more_there) {
+  switch (reader_.state()) {
+    case HttpRequestReader::State::head:
+      if (entry_.phase == Phase::idle && reader_.has_begun())
+        shared_.table.enter(entry_, Phase::head);
+      return;
+    case HttpRequestReader::State::body:
+      if (is_uploading_) return continue_upload();
+      return reader_.is_streamed() ? begin_upload(is_more_there) : consume_body(is_more_there);
+    case HttpRequestReader::State::whole:
+      is_head_ = reader_.is_head();
+      return is_uploading_ ? end_upload() : dispatch_whole();
+    case HttpRequestReader::State::failed:
+      return is_uploading_ ? fail_upload(reader_.error()) : reject(reader_.error());
+  }
+}
+
+/// Keeps the bytes of later requests until this one is answered, or until other connections have
+/// had their turn.
+void HttpConnection::keep_rest(std::string_view bytes) {
   if (is_closed_ || bytes.empty() || entry_.phase == Phase::lingering) return;
   rest_.append(bytes);
   if (!reserve(entry_.bytes + rest_.size())) return close();
@@ -195,6 +190,12 @@ void HttpConnection::ask_for_body() {
   if (rules.refusal) refusal = rules.refusal(reader_.head());
   if (refusal) return reject(*refusal);
   send("HTTP/1.1 100 Continue\r\n\r\n", {});
+}
+
+void HttpConnection::dispatch_whole() {
+  HttpRequest request = reader_.take();
+  uint64_t size = request.body.size();
+  dispatch(std::move(request), size);
 }
 
 /// `bytes`: how much memory the body takes, as far as it has arrived or may arrive before it is

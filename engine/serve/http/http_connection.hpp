@@ -98,7 +98,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   // Of a stream, in bytes that are not sent: beyond the first, its writer should wait until there
   // are no more than the second.
   static constexpr uint64_t kUnsentMax = 128 * 1024, kUnsentMin = 32 * 1024;
-  // How the end of a stream's body is told.
+  // How the client finds the end of a stream's body.
   enum class Framing : uint8_t { none, length, chunks, close };
 
   void start_read();
@@ -108,8 +108,11 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void receive(std::string_view bytes);
   void decrypt(std::string_view bytes);
   void consume(std::string_view bytes);
+  void on_parsed(bool is_more_there);
+  void keep_rest(std::string_view bytes);
   void consume_body(bool is_more_there);
   void ask_for_body();
+  void dispatch_whole();
   void dispatch(HttpRequest request, uint64_t bytes);
   void reject_busy();
 

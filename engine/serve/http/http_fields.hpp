@@ -46,8 +46,8 @@ class HttpFields {
   bool expects_continue_ = false, allows_any_ = false;
 };
 
-/// The JSON at the begin of the body must be a part of it. Of a compressed body this cannot be
-/// told before it is decompressed.
+/// The JSON at the begin of the body must be a part of it. A compressed body can be checked only
+/// after it is decompressed.
 std::optional<HttpError> check_json_bytes(const HttpRequest& request, uint64_t body_bytes);
 HttpError body_too_large(const HttpRules& rules);
 

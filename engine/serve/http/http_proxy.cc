@@ -154,7 +154,10 @@ class ProxyExchange : public std::enable_shared_from_this<ProxyExchange> {
   void on_timer();
   void send_request();
   void send_more();
-  bool next_piece();
+  bool prepare_send();
+  bool prepare_piece();
+  void frame_piece(std::string_view bytes);
+  void end_sending();
   ssize_t send_part();
   void wait_writable();
   void on_upload();
@@ -310,7 +313,7 @@ void ProxyExchange::send_request() {
 }
 
 void ProxyExchange::send_more() {
-  while (next_piece()) {
+  while (upload_ ? prepare_piece() : prepare_send()) {
     ssize_t sent = send_part();
     if (sent >= 0) {
       sent_ += static_cast<size_t>(sent);
@@ -323,40 +326,51 @@ void ProxyExchange::send_more() {
   }
 }
 
-/// Prepares what is sent next, if the last piece has gone. False if nothing can be sent now:
-/// on_upload() asks again when more of an upload has arrived.
-bool ProxyExchange::next_piece() {
-  if (!upload_) {
-    is_sent_ = sent_ == head_.size() + proxied_.request.body.size();
-    is_sending_ = !is_sent_;
-    return is_sending_;
-  }
-  if (upload_->is_cancelled()) return false;  // the client has left, as leave() is told soon
+/// For a request without an upload. False if the socket has all of it.
+bool ProxyExchange::prepare_send() {
+  is_sent_ = sent_ == head_.size() + proxied_.request.body.size();
+  is_sending_ = !is_sent_;
+  return is_sending_;
+}
+
+/// Puts the next bytes of the upload into piece_, once the socket has the last ones. False if
+/// nothing can be sent now: on_upload() continues when more of the upload has arrived.
+bool ProxyExchange::prepare_piece() {
+  if (upload_->is_cancelled()) return false;  // the client has left: leave() is called soon
   if (sent_ < piece_.size()) return true;
   upload_->take(std::exchange(piece_bytes_, 0));
   sent_ = 0;
   piece_.clear();
-  std::string_view bytes = upload_->next(kPieceBytes);
-  if (bytes.empty() && !upload_->has_ended()) {
-    timer_.cancel();  // it is the client that is awaited
+  if (std::string_view bytes = upload_->next(kPieceBytes); !bytes.empty()) {
+    frame_piece(bytes);
+    return true;
+  }
+  if (!upload_->has_ended()) {
+    timer_.cancel();  // the upstream has no deadline while the client is awaited
     return false;
   }
   const bool is_chunked = !upload_->length();
-  if (bytes.empty() && is_chunked && !std::exchange(is_last_piece_, true)) {
+  if (is_chunked && !std::exchange(is_last_piece_, true)) {
     piece_ = "0\r\n\r\n";
     return true;
   }
-  if (bytes.empty()) {
-    is_sending_ = false;
-    is_sent_ = true;
-    move_deadline();
-    return false;
-  }
+  end_sending();
+  return false;
+}
+
+void ProxyExchange::frame_piece(std::string_view bytes) {
+  const bool is_chunked = !upload_->length();
   if (is_chunked) piece_ = fmt::format("{:x}\r\n", bytes.size());
   piece_ += bytes;
   if (is_chunked) piece_ += "\r\n";
   piece_bytes_ = bytes.size();
-  return true;
+}
+
+/// The socket has the whole upload.
+void ProxyExchange::end_sending() {
+  is_sending_ = false;
+  is_sent_ = true;
+  move_deadline();
 }
 
 /// As sendmsg().
@@ -527,9 +541,9 @@ void ProxyExchange::report(Kind kind, int status, std::string message) {
   timer_.cancel();
   socket_.reset();
   pool_->in_flight--;
-  bool may_go_on = kind == Kind::unreachable || kind == Kind::died;  // at another upstream
-  if (upload_ && !may_go_on) upload_->cancel();
-  if (upload_ && may_go_on && upload_->is_repeatable()) upload_->rewind();
+  bool may_repeat = kind == Kind::unreachable || kind == Kind::died;  // at another upstream
+  if (upload_ && !may_repeat) upload_->cancel();
+  if (upload_ && may_repeat && upload_->is_repeatable()) upload_->rewind();
   auto duration = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begun_);
   auto done = std::exchange(done_, nullptr);
   done({kind, status, duration, std::move(message), body_}, std::move(proxied_));

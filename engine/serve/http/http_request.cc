@@ -175,20 +175,29 @@ class RequestParser final : public http::basic_parser<true> {
     code = http::error::bad_field;
   }
 
-  /// What Beast rejects.
+  /// Why Beast has rejected the request.
   HttpError explain(error_code code) {
     if (code == http::error::body_limit) return body_too_large(rules_);
     if (is_header_done()) return broken_chunks();
-    std::string_view line = next_line();
-    if (next_ == nullptr) {
-      size_t target = line.find(' ') + 1, version = line.find(" HTTP/", target);
-      bool is_other = code == http::error::bad_version && version == line.find(' ', target) &&
-                      line.find(' ', version + 1) == std::string_view::npos;
-      return is_other ? HttpError{505, "only HTTP/1.1 and HTTP/1.0 are supported"}
-                      : broken_request_line();
-    }
-    if (code == http::error::bad_content_length || code == http::error::multiple_content_length ||
-        code == http::error::bad_transfer_encoding) {
+    bool is_request_line = next_ == nullptr;
+    return is_request_line ? explain_request_line(code, next_line())
+                           : explain_field(code, next_line());
+  }
+
+  static HttpError explain_request_line(error_code code, std::string_view line) {
+    size_t target = line.find(' ') + 1, version = line.find(" HTTP/", target);
+    bool has_other_version = code == http::error::bad_version &&
+                             version == line.find(' ', target) &&
+                             line.find(' ', version + 1) == std::string_view::npos;
+    return has_other_version ? HttpError{505, "only HTTP/1.1 and HTTP/1.0 are supported"}
+                             : broken_request_line();
+  }
+
+  HttpError explain_field(error_code code, std::string_view line) {
+    bool is_framing = code == http::error::bad_content_length ||
+                      code == http::error::multiple_content_length ||
+                      code == http::error::bad_transfer_encoding;
+    if (is_framing) {
       size_t colon = line.find(':');
       auto error = fields_.explain(line.substr(0, colon), without_blanks(line.substr(colon + 1)));
       if (error) return *error;
@@ -328,41 +337,53 @@ class HttpRequestReader::Impl {
 
   /// Gives Beast the head once it is whole. Usually `bytes` have all of it, and none is copied.
   size_t read_head(std::string_view bytes) {
-    size_t end = 0;
-    bool is_whole = false;
-    std::optional<HttpError> error = find_end(bytes, end, is_whole);
-    if (!is_whole || error || !kept_.empty()) kept_.append(bytes.substr(0, end));
-    std::string_view text = kept_.empty() ? bytes.substr(0, end) : std::string_view(kept_);
+    HeadPart part = find_head(bytes);
+    std::string_view text = bytes.substr(0, part.size);
+    if (!part.is_whole || !kept_.empty()) text = kept_.append(text);
     is_head_ = text.starts_with("HEAD ");
-    if (!error && is_whole) {
+    if (part.is_whole) {
       parser_->parse(text);
-      error = parser_->error();
+      part.error = parser_->error();
       state_ = parser_->is_done() ? State::whole : State::body;
       kept_.clear();
     }
-    if (error) fail(*error);
-    return end;
+    if (part.error) fail(std::move(*part.error));
+    return part.size;
   }
 
-  /// Finds the end of the head, or how far `bytes` belong to it. Checks that lines end with CR LF
-  /// and are not folded.
-  std::optional<HttpError> find_end(std::string_view bytes, size_t& end, bool& is_whole) {
-    const size_t size = std::min(bytes.size(), kHeadBytesMax - kept_.size());
-    while (end < size) {
-      // At once: this may be a client that speaks TLS, and waits.
-      if (end == 0 && kept_.empty() && !is_graphic(bytes[0])) return broken_request_line();
-      if (line_ == 0 && is_blank(bytes[end])) return folded();
-      size_t begin = end;
-      end = std::min(bytes.substr(0, size).find('\n', begin), size - 1) + 1;
-      line_ += end - begin;
-      if (bytes[end - 1] != '\n') break;
-      char before = end > 1 ? bytes[end - 2] : kept_.empty() ? '\0' : kept_.back();
-      if (before != '\r') return broken_line_end();
-      is_whole = std::exchange(line_, 0) == 2;
-      if (is_whole) return {};
+  /// How many of the bytes that arrived belong to the head. If it is whole there is no error.
+  struct HeadPart {
+    size_t size = 0;
+    bool is_whole = false;
+    std::optional<HttpError> error = {};
+  };
+
+  /// Checks that lines end with CR LF and are not folded.
+  HeadPart find_head(std::string_view bytes) {
+    bytes = bytes.substr(0, kHeadBytesMax - kept_.size());
+    // Checked before the line is whole: a client that speaks TLS sends no line, and waits.
+    if (kept_.empty() && !is_graphic(bytes.front())) return {.error = broken_request_line()};
+    size_t end = 0;
+    while (end < bytes.size()) {
+      if (line_ == 0 && is_blank(bytes[end])) return {.size = end, .error = folded()};
+      size_t newline = bytes.find('\n', end);
+      bool has_newline = newline != std::string_view::npos;
+      size_t line_end = has_newline ? newline + 1 : bytes.size();
+      line_ += line_end - end;
+      end = line_end;
+      if (!has_newline) break;
+      if (!follows_cr(bytes, newline)) return {.size = end, .error = broken_line_end()};
+      if (std::exchange(line_, 0) == 2) return {.size = end, .is_whole = true};
     }
-    if (kept_.size() + end < kHeadBytesMax) return {};
-    return HttpError{431, fmt::format("the head is larger than {} bytes", kHeadBytesMax)};
+    if (kept_.size() + end < kHeadBytesMax) return {.size = end};
+    return {
+        .size = end,
+        .error = HttpError{431, fmt::format("the head is larger than {} bytes", kHeadBytesMax)}};
+  }
+
+  /// Whether CR is before this place, which may be at the begin of `bytes`.
+  bool follows_cr(std::string_view bytes, size_t at) const {
+    return at > 0 ? bytes[at - 1] == '\r' : kept_.ends_with('\r');
   }
 
   size_t read_data(std::string_view bytes) {

@@ -170,7 +170,7 @@ class UpstreamResponseReader::Impl {
   const std::string& error() const { return error_; }
 
  private:
-  // What tells the end of the body.
+  // What marks the end of the body.
   enum class Framing : uint8_t { none, length, chunks, close };
 
   /// Gives Beast the head once it is whole. Usually `bytes` have all of it, and none is copied.

@@ -124,7 +124,7 @@ class FakeBackend final : public InferenceBackend {
     std::lock_guard lock(mutex_);
     return refused_;
   }
-  /// What was told of each request for inference, and its trace.
+  /// What was reported of each request for inference, and its trace.
   std::vector<std::pair<RequestRecord, std::string>> calls() {
     std::lock_guard lock(mutex_);
     return calls_;
