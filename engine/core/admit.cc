@@ -140,8 +140,12 @@ struct AdmissionCheck {
     return is_at(e.run, e.step, RolloverPhase::shifting) ||
            is_at(e.run, e.step, RolloverPhase::reverting);
   }
+  // A canary may be ended in any phase: that is a measure with an error.
   bool operator()(const TrafficMeasured& e) const {
-    return is_at(e.run, e.step, RolloverPhase::measuring);
+    if (is_at(e.run, e.step, RolloverPhase::measuring)) return true;
+    return !e.error.empty() && (is_at(e.run, e.step, RolloverPhase::shifting) ||
+                                is_at(e.run, e.step, RolloverPhase::observing) ||
+                                is_at(e.run, e.step, RolloverPhase::gated));
   }
   bool operator()(const ReplicasScaled& e) const {
     const Run* run = find_run(state, e.run);

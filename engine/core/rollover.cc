@@ -153,7 +153,10 @@ void Transition::on(const TrafficMeasured& event) {
   Run& r = run(event.run);
   touch(r);
   const CanarySpec canary = canary_of(r);
-  if (!event.error.empty()) return revert(r, event.error);
+  if (!event.error.empty()) {
+    leave_gate(r);
+    return revert(r, event.error);
+  }
   if (event.requests < canary.min_requests) {
     Time overdue = at_ - r.rollover.began - canary.every_ms;
     return observe(r, std::min(std::max(overdue, kMeasureAgainMs), canary.every_ms));

@@ -120,6 +120,7 @@ Front::Front(EventLoop& loop, FrontOptions options, std::unique_ptr<ThreadPool> 
       versions_.restore_traffic(std::move(traffic.weights),
                                 Clock::now() + milliseconds(options_.rejoin_ms));
       measured_ = std::move(traffic.measured);
+      restores_traffic_ = true;
     }
   }
   loop_.post([this] { update(); });
@@ -230,8 +231,11 @@ void Front::remove_engine() {
   engines_--;
   idle_since_ = Clock::now();
   if (engines_ == 0) give_up_canary();
+  if (engines_ == 0 && is_unused()) return begin_drain({});
   update();
 }
+
+bool Front::is_unused() const { return !listener_.is_open() && !restores_traffic_; }
 
 /// No engine is left that decides about the version of a canary: the one before it has all traffic.
 void Front::give_up_canary() {
@@ -276,7 +280,11 @@ void Front::complete_step(const std::string& id, uint32_t requests) {
 }
 
 void Front::forget(const std::string& version) {
-  if (versions_.find(version) == nullptr) return;
+  if (versions_.find(version) == nullptr) {
+    // The run ended before a replica of it had joined. Whoever still needs a front starts the next.
+    if (is_unused()) begin_drain({});
+    return;
+  }
   forgotten_.insert(version);
   update();
 }

@@ -82,7 +82,8 @@ class Front {
   Status set_traffic(TrafficWeights weights, const std::string& measured);
   /// Has the version's warm-up request answered for the requests that its step lacks.
   void complete_step(const std::string& version, uint32_t requests);
-  /// The version has ended: nothing waits for its replicas any more.
+  /// The version has ended: nothing waits for its replicas any more. A front that never listened,
+  /// and has no traffic of an earlier one to restore, ends.
   void forget(const std::string& version);
   /// All replicas of the version leave, as if an engine had stopped them.
   void drain(const std::string& version, Clock::duration grace);
@@ -144,6 +145,8 @@ class Front {
   void close_all(Clock::time_point now);
   void end();
   void give_up_canary();
+  /// Whether it has never listened, and there is no traffic of an earlier one to restore.
+  bool is_unused() const;
   Clock::duration idle_lease() const;
   Clock::time_point next_event() const;
 
@@ -161,6 +164,7 @@ class Front {
   Clock::time_point canary_until_;  // without an engine, of a canary of an earlier front
   Clock::time_point idle_since_;    // without a replica and an engine
   bool has_stopped_ = false;        // a version was asked to end, and did
+  bool restores_traffic_ = false;   // of an earlier front
   bool is_update_posted_ = false, has_ended_ = false;
   FrontRoutes routes_;
   FrontBackend backend_;

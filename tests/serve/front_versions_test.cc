@@ -651,6 +651,43 @@ TEST_CASE("a version that has ended is forgotten when its replicas are gone") {
   service.wait_end();
 }
 
+/// Runs what a call on the loop has posted: that is queued when its handler has ended, which may be
+/// after the next job.
+void settle(Service& service) {
+  for (int i = 0; i < 2; i++) service.on_loop([](Front&) {});
+}
+
+TEST_CASE("a front that no replica has joined ends with the run that it was started for") {
+  Service service({}, {.replicas = 0});
+  service.on_loop([](Front& front) { front.forget("r1"); });
+  settle(service);
+  CHECK(service.has_ended());
+}
+
+TEST_CASE("a front that no replica has joined ends with the last engine") {
+  Service service({}, {.replicas = 0});
+  service.on_loop([](Front& front) { front.add_engine(), front.add_engine(); });
+  service.on_loop([](Front& front) { front.remove_engine(); });
+  settle(service);
+  CHECK_FALSE(service.has_ended());
+  service.on_loop([](Front& front) { front.remove_engine(); });
+  settle(service);
+  CHECK(service.has_ended());
+}
+
+TEST_CASE("a front that has traffic to restore does not end with a run whose replicas died") {
+  auto folder = make_temporary_folder();
+  REQUIRE(folder.ok());
+  const std::string traffic = **folder + "/traffic";
+  std::ofstream(traffic) << "100 r1\n";
+  Service service({}, {.replicas = 0, .traffic_file = traffic});
+  service.on_loop([](Front& front) { front.forget("r2"); });
+  settle(service);
+  CHECK_FALSE(service.has_ended());
+  service.add();
+  CHECK(first_number(request(service.port, "POST", kInfer, infer_body("x", 1))) == 2);
+}
+
 TEST_CASE("a version that is drained leaves the others, and the last one ends the front") {
   Service service;
   AdderReplica& two = service.add("r2");
