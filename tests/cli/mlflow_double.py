@@ -1,40 +1,22 @@
 """A small MLflow tracking server: what `flow export --format mlflow` calls, with MLflow's limits. The real one is in tests/interop."""
-import http.server
 import json
-import threading
 import urllib.parse
+
+from http_double import HttpDouble
 
 LIMITS = {"metrics": 1000, "params": 100, "tags": 100}
 
 
-class MlflowDouble:
+class MlflowDouble(HttpDouble):
     """`calls`: (method, path, Authorization) of each request. `answers`: statuses of the next ones, before those of the server."""
 
     def __init__(self, artifact_root="mlflow-artifacts:/0"):
         self.calls, self.answers, self.experiments, self.runs, self.artifacts = [], [], {}, {}, {}
         self.batches = []
         self.artifact_root = artifact_root
-        double = self
+        super().__init__()
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self):
-                double.serve(self)
-            do_POST = do_PUT = do_GET
-
-            def log_message(self, *_):
-                pass
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-        self.url = "http://127.0.0.1:%d" % self.server.server_address[1]
-
-    def close(self):
-        self.server.shutdown()
-        self.server.server_close()
-
-    def serve(self, handler):
-        body = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
+    def answer(self, handler, body):
         parts = urllib.parse.urlsplit(handler.path)
         self.calls.append((handler.command, parts.path, handler.headers.get("Authorization")))
         if self.answers:
@@ -45,11 +27,7 @@ class MlflowDouble:
         else:
             fields = json.loads(body) if body else dict(urllib.parse.parse_qsl(parts.query))
             status, answer = getattr(self, parts.path.replace("/api/2.0/mlflow/", "").replace("/", "_").replace("-", "_"))(fields)
-        text = json.dumps(answer).encode() if not isinstance(answer, bytes) else answer
-        handler.send_response(status)
-        handler.send_header("Content-Length", str(len(text)))
-        handler.end_headers()
-        handler.wfile.write(text)
+        return status, json.dumps(answer).encode() if not isinstance(answer, bytes) else answer
 
     def experiments_get_by_name(self, fields):
         name = fields["experiment_name"]

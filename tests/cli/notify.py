@@ -5,13 +5,13 @@ usage: notify.py --flow BIN [TEST...]
 """
 import hashlib
 import hmac
-import http.server
 import json
 import os
 import sys
 import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "state"))
+from http_double import HttpDouble  # noqa: E402
 from place import Place, main  # noqa: E402
 
 SCRIPT = r"""
@@ -25,7 +25,7 @@ return flow.pipeline("p", { fails = flow.param.boolean { default = false } }, fu
 KEY = "correct horse battery staple"
 
 
-class Endpoint:
+class Endpoint(HttpDouble):
     """Records what is posted. Answers with `statuses` in turn, then with 200; holds its answers while it is `held`."""
 
     def __init__(self, statuses=(), held=False):
@@ -33,35 +33,20 @@ class Endpoint:
         self.changed, self.free = threading.Condition(), threading.Event()
         if not held:
             self.free.set()
-        endpoint = self
+        super().__init__()
+        self.url += "/hooks/T0P-SECRET-PATH"
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_POST(self):
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                with endpoint.changed:
-                    endpoint.requests.append((self.path, dict(self.headers), body))
-                    status = endpoint.statuses.pop(0) if endpoint.statuses else 200
-                    endpoint.changed.notify_all()
-                endpoint.free.wait()
-                try:
-                    self.send_response(status)
-                    self.send_header("Content-Length", "0")
-                    self.end_headers()
-                except OSError:
-                    pass  # the sender has ended
-
-            def log_message(self, *_):
-                pass
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-        self.url = "http://127.0.0.1:%d/hooks/T0P-SECRET-PATH" % self.server.server_port
+    def answer(self, handler, body):
+        with self.changed:
+            self.requests.append((handler.path, dict(handler.headers), body))
+            status = self.statuses.pop(0) if self.statuses else 200
+            self.changed.notify_all()
+        self.free.wait()
+        return status, b""
 
     def close(self):
         self.free.set()
-        self.server.shutdown()
-        self.server.server_close()
+        super().close()
 
     def await_requests(self, count):
         with self.changed:

@@ -1,8 +1,8 @@
 """A pipeline for exports: shell tasks, a map over files, a folder, parameters of several types, and a task that only waits. A line with
 `bad` makes it fail. tests/cli/exports.py reads its exports itself, tests/interop/exchange.py with the programs of others."""
-import http.server
 import json
-import threading
+
+from http_double import HttpDouble
 
 PIPELINE = r"""
 local flow = require "flow"
@@ -29,27 +29,13 @@ end)
 """
 
 
-class EventRecorder:
+class EventRecorder(HttpDouble):
     """A server for events. `seen`: (path, Authorization, event) of each. `answers`: statuses of the next ones, before 201."""
 
     def __init__(self):
         self.seen, self.answers = [], []
-        recorder = self
+        super().__init__()
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_POST(self):
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                recorder.seen.append((self.path, self.headers.get("Authorization"), json.loads(body)))
-                self.send_response(recorder.answers.pop(0) if recorder.answers else 201)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-            def log_message(self, *_):
-                pass
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-        self.url = "http://127.0.0.1:%d" % self.server.server_address[1]
-
-    def close(self):
-        self.server.shutdown()
-        self.server.server_close()
+    def answer(self, handler, body):
+        self.seen.append((handler.path, handler.headers.get("Authorization"), json.loads(body)))
+        return self.answers.pop(0) if self.answers else 201, b""
