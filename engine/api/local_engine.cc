@@ -634,6 +634,8 @@ Result<RunRecord> version_to_restore(const Store& store, const Blobs& blobs,
 
 std::shared_ptr<detail::RunHandle> LocalEngine::serve_for(const std::string& selector,
                                                           bool rolls_back, const Submission& from) {
+  if (rolls_back)
+    if (auto rejected = end_canary(selector, from)) return version_kept(selector, *rejected);
   if (auto requested_before = find_request(from)) return requested_before;
   ok_or_throw(check_for_work_elsewhere());
   const Store& store = engine_loop_->parts().store;

@@ -132,6 +132,12 @@ class LocalEngine final : public EngineService, private RunEngine {
   /// Before the run, which no process executes, is resumed with new code: has the services drain
   /// and end that are not in `plan`, its new one. Waits for that.
   void end_removed_services(const RunId& id, const Plan& plan);
+  /// The run of this name whose canary is under way and that this call, or an earlier one of the
+  /// same request, has ended: the version before has all traffic again. Nothing if there is none.
+  std::optional<RunId> end_canary(const std::string& name, const Submission& from);
+  std::optional<RunId> ended_canary(const std::string& name, const Submission& from);
+  /// The version that serves after a canary of its name was ended. Its handle has ended already.
+  std::shared_ptr<detail::RunHandle> version_kept(const std::string& name, const RunId& rejected);
   /// Error if the plan has a canary, which needs the version before, and `adopted` is an error.
   static Status check_canary(const Status& adopted, const Plan& plan);
   /// The active runs that it resumed so, and that no client follows.

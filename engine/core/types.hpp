@@ -342,7 +342,7 @@ struct TrafficMeasured {
   uint32_t step = 0;
   uint64_t requests = 0, errors = 0;  // errors: status 500 and above
   int64_t p50_us = 0, p99_us = 0;     // the highest of its services
-  std::string error{};                // a front did not answer
+  std::string error{};                // a front did not answer, or somebody ended the canary
 };
 
 /// The number of replicas that a service whose replicas scale shall have from now on.

@@ -80,6 +80,10 @@ Result<std::unique_ptr<Adoption>> Adoption::open(const std::string& state_dir,
   return adoption;
 }
 
+void Adoption::update(const ReplicaRecord& record) const {
+  (void)write_file_atomic(replica_record_path(state_dir_, pid_), encode_replica_record(record));
+}
+
 Adoption::~Adoption() {
   remove_replica_record(state_dir_, pid_);
   if (listener_ >= 0) ::close(listener_);

@@ -15,6 +15,9 @@ class Adoption {
   /// Writes the record and listens, so that a worker can connect at any time.
   static Result<std::unique_ptr<Adoption>> open(const std::string& state_dir,
                                                 const ReplicaRecord& record);
+  /// The engine that adopted this process has other names for what it serves. If the record cannot
+  /// be written, the one before remains.
+  void update(const ReplicaRecord& record) const;
   /// Removes the record and the socket.
   ~Adoption();
   Adoption(const Adoption&) = delete;

@@ -42,6 +42,7 @@ ServiceLease::~ServiceLease() {
 void ServiceLease::renew() {
   if (adoption_ == nullptr) return;
   const wire::Start& start = attempt_.start();
+  adoption_->update(record_of(start));  // after new code the unit may have another number
   attempt_.link().set_on_lost(
       [adoption = adoption_, ms = start.front_lease_ms()] { return adoption->await(ms); },
       start.grace_ms());

@@ -289,11 +289,19 @@ bool InputResolver::is_service(const core::Run& run, core::UnitId unit) {
   return def != nullptr && def->kind == TaskKind::service;
 }
 
-Value InputResolver::service_value(const core::Run& run, core::UnitId unit) {
+void InputResolver::note_url(const core::Run& run, core::UnitId service) {
+  core::UnitId own = run.unit_of(run.units[service].node);
+  if (!core::is_replica_set(run, own)) own = service;
+  urls_[run.id][own] = url_of(run.units[service]);
+}
+
+Value InputResolver::service_value(const core::Run& run, core::UnitId unit) const {
   const core::Unit& u = run.units[unit];
   bool has_failed = core::is_final(u.status) && u.status != core::UnitStatus::succeeded;
   if (has_failed) return Value::null();
   std::string url = core::is_replica_set(run, unit) ? url_of_replicas(run, unit) : url_of(u);
+  if (auto known = urls_.find(run.id); url.empty() && known != urls_.end())
+    if (auto last = known->second.find(unit); last != known->second.end()) url = last->second;
   return Value::map({{Value("url"), Value(url)}});
 }
 

@@ -62,6 +62,11 @@ class InputResolver {
   /// The value of a finished unit; flow.missing if its failure is ignored.
   Result<std::shared_ptr<const Value>> result_of(const core::Run& run, core::UnitId unit);
   Result<std::shared_ptr<const Value>> value(const Digest& digest);
+  /// Keeps the URL of a service that is ready, also for the time in which it is down: its front,
+  /// and with it the URL, outlives its replicas.
+  void note_url(const core::Run& run, core::UnitId service);
+  /// The run leaves the state.
+  void forget_urls(const core::RunId& run) { urls_.erase(run); }
   /// Caches the canonical bytes of a value that was just reported or found in the cache.
   void remember(const Digest& digest, std::string_view encoded);
 
@@ -87,9 +92,9 @@ class InputResolver {
   Result<Value> part_of_result(const core::Run& run, const Ref& ref, RunResult& result);
   /// Whether the unit is a service, or the set of its replicas.
   static bool is_service(const core::Run& run, core::UnitId unit);
-  /// What a service is in a value: `{ url = … }`, flow.null if it failed. The URL is "" while the
-  /// service is down.
-  static Value service_value(const core::Run& run, core::UnitId unit);
+  /// What a service is in a value: `{ url = … }`, flow.null if it failed. While the service is down
+  /// the URL is the one that was noted last.
+  Value service_value(const core::Run& run, core::UnitId unit) const;
   /// What the branch of a resolved when, or an expanded dynamic task, returned: with refs.
   static const Value& joined_value(const core::Run& run, core::UnitId unit);
   Result<Value> follow(const core::Run& run, const Ref& ref);
@@ -122,6 +127,8 @@ class InputResolver {
     std::weak_ptr<const Plan> plan;
     std::vector<Digest> of_defs;
   };
+  // Of services, by their own units. A run's entry leaves in forget_urls().
+  std::map<core::RunId, std::map<core::UnitId, std::string>> urls_;
   // One entry per plan that a run still has: those of other plans leave when one is added.
   std::unordered_map<const Plan*, PlanDigests> plan_digests_;
 };

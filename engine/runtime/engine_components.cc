@@ -69,7 +69,7 @@ EngineComponents::EngineComponents(const EngineLoopOptions& engine_options,
               [this](const Report& report) { feed.publish_progress(report); }),
       missing_results(inbox, recorder, resolver, turn_blobs, blobs, stop),
       submission(inbox, recorder, turn_blobs, stored_runs, active_runs, missing_results,
-                 group_commit, store, blobs, stop, options.state_dir),
+                 group_commit, workers, store, blobs, stop, options.state_dir),
       gpus(gpu_hooks()),
       native(options.jobs, [this](std::vector<Report> all) { on_reports(std::move(all)); }) {}
 

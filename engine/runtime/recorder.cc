@@ -39,6 +39,7 @@ void Recorder::record(core::Event event, core::Time at) {
   AttemptHistory history(state_, record);
   size_t commands_before = commands_.size();
   core::apply(state_, record, commands_);
+  keep_urls(record.event);
   auto commands = std::span(commands_).subspan(commands_before);
   record_log.add_lines(state_, record, commands, open_.log_lines);
   telemetry_.add(state_, record, commands, open_.spans);
@@ -46,6 +47,18 @@ void Recorder::record(core::Event event, core::Time at) {
   if (const auto* assigned = std::get_if<core::Assigned>(&record.event))
     feed_.warn_of_small_share(*assigned);
   open_.records.push_back(std::move(record));
+}
+
+// A service may die before what waited for it gathers its value.
+void Recorder::keep_urls(const core::Event& event) {
+  if (const auto* ready = std::get_if<core::ServiceReady>(&event))
+    return resolver_.note_url(state_.runs.at(ready->id.run), ready->id.unit);
+  if (const auto* deleted = std::get_if<core::RunDeleted>(&event))
+    return resolver_.forget_urls(deleted->run);
+  if (!std::holds_alternative<core::EngineStarted>(event)) return;
+  for (const auto& [id, run] : state_.runs)  // some go on at workers
+    for (core::UnitId service : run.services)
+      if (core::is_up(run.units[service])) resolver_.note_url(run, service);
 }
 
 void Recorder::add_commands(std::vector<core::Command> commands) {

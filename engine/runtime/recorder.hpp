@@ -45,6 +45,7 @@ class Recorder {
 
  private:
   void put_cache_entry(const core::AttemptSucceeded& event);
+  void keep_urls(const core::Event& event);
   void note_missing_input(const core::AttemptId& id, core::Failure& failure);
 
   core::State& state_;

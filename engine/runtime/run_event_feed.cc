@@ -28,6 +28,11 @@ Event event_of(const char* type, const core::RunId& run, core::Time at) {
   return event;
 }
 
+/// As Event::cause of a service: what serves.
+std::string server_cause(const core::Run& run, core::UnitId unit) {
+  return core::def_of(run, unit)->shell.command.empty() ? "" : "command";
+}
+
 /// The last line that is not empty, cut.
 std::string_view last_line_of(std::string_view text) {
   constexpr size_t kLineMax = 500;  // bytes
@@ -185,6 +190,7 @@ void RunEventFeed::notify_unit(const core::RunId& run, core::UnitId unit) {
     if (u.status == core::UnitStatus::running && !u.detail->url.empty()) {
       event.type = "serving";
       event.text = u.detail->url;
+      event.cause = server_cause(found->second, unit);
     }
     bool is_backoff = u.phase == core::Phase::backoff;
     if (is_backoff) event.text = backoff_text(found->second, unit, clock_.now());
@@ -204,6 +210,7 @@ void RunEventFeed::notify_replicas_ready(const core::Run& run, core::UnitId set)
   event.tag = core::tag_of(run, set);
   event.status = core::status_name(core::UnitStatus::running);
   event.text = std::move(url);
+  event.cause = server_cause(run, set);
   open_.push_back(std::move(event));
 }
 

@@ -7,9 +7,11 @@
 #include <map>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "engine/blobs/folder.hpp"
 #include "engine/core/rollover.hpp"
+#include "engine/core/scaling.hpp"
 #include "engine/runs/run_info.hpp"
 #include "engine/runtime/event_log.hpp"
 #include "engine/store/row_keys.hpp"
@@ -144,6 +146,48 @@ void rename_workers(core::Run& run, const std::vector<core::WorkerState>& old,
   }
 }
 
+/// A replica of a run that is replaced; its process may go on without an engine.
+struct LeftReplica {
+  core::UnitId unit = 0;
+  std::string name, node;
+  bool is_of_plan = false;  // not of a dynamic task's call
+};
+
+std::vector<LeftReplica> left_replicas(const core::Run& run) {
+  std::vector<LeftReplica> left;
+  for (core::UnitId service : run.services) {
+    uint32_t node = run.units[service].node;
+    left.push_back({service, core::unit_name(run, service), run.node(node).name,
+                    node < run.plan->nodes.size()});
+  }
+  return left;
+}
+
+/// Whether the node is a map whose instances are not known yet.
+bool is_unexpanded_map(const core::Run& run, const std::string& name) {
+  const std::vector<TaskNode>& nodes = run.plan->nodes;
+  auto node = std::ranges::find(nodes, name, &TaskNode::name);
+  return node != nodes.end() && node->kind == NodeKind::map &&
+         !run.units[static_cast<core::UnitId>(node - nodes.begin())].expanded;
+}
+
+/// By unit of the replaced run: the unit that its replica is of now. Replicas for which the new
+/// plan has no use are left out: services that it lacks, and what the load had added.
+std::map<core::UnitId, core::UnitId> moved_replicas(const std::vector<LeftReplica>& left,
+                                                    const core::Run& now) {
+  std::map<std::string, core::UnitId> used;
+  for (core::UnitId service : now.services)
+    if (!core::is_spare(now, service)) used.emplace(core::unit_name(now, service), service);
+  std::map<core::UnitId, core::UnitId> moved;
+  for (const LeftReplica& replica : left) {
+    if (auto found = used.find(replica.name); found != used.end())
+      moved.emplace(replica.unit, found->second);
+    else if (!replica.is_of_plan || is_unexpanded_map(now, replica.node))
+      moved.emplace(replica.unit, replica.unit);
+  }
+  return moved;
+}
+
 /// The unit of this name, or an error that proposes a similar name.
 Result<core::UnitId> unit_named(const core::Run& run, const std::string& task) {
   std::vector<std::string> names;
@@ -201,8 +245,10 @@ Status RunSubmission::add(Prepared prepared, int32_t jobs, bool replaces) {
   StoreCallback submit{[&, this](Batch& batch, core::State& state) {
     problem = takeover_problem(state, event);
     if (!problem.empty()) return;
+    std::vector<LeftReplica> replicas;
     auto old = state.runs.find(id);
     if (old != state.runs.end()) {
+      replicas = left_replicas(old->second);
       if (context.is_unattended) event.user = old->second.user;
       auto old_signals = old->second.signals;
       auto old_actions = old->second.actions;
@@ -237,6 +283,7 @@ Status RunSubmission::add(Prepared prepared, int32_t jobs, bool replaces) {
     if (!request.empty()) batch.put(Family::kv, request_key(request), id);
     if (!prepared.inputs.empty()) batch.put(Family::kv, inputs_key(id), std::move(prepared.inputs));
     recorder_.record(std::move(submitted), recorder_.turn_time());
+    if (!replicas.empty()) workers_.move_replicas(id, moved_replicas(replicas, state.runs.at(id)));
     if (budget) recorder_.record(core::BudgetSet{id, std::move(*budget)}, recorder_.turn_time());
     for (const auto& [name, value] : signals)
       recorder_.record_if_admitted(core::SignalReceived{id, name, value}, recorder_.turn_time());

@@ -10,6 +10,7 @@
 #include "engine/runtime/missing_results.hpp"
 #include "engine/runtime/recorder.hpp"
 #include "engine/runtime/stored_runs.hpp"
+#include "engine/runtime/worker_registry.hpp"
 #include "engine/submission/submission.hpp"
 
 namespace flow {
@@ -19,7 +20,8 @@ class RunSubmission {
  public:
   RunSubmission(Inbox& inbox, Recorder& recorder, TurnBlobs& blobs, StoredRuns& stored_runs,
                 ActiveRuns& active_runs, MissingResults& missing_results, GroupCommit& group_commit,
-                Store& store, Blobs& stored, const StopCause& stop, std::string state_dir)
+                WorkerRegistry& workers, Store& store, Blobs& stored, const StopCause& stop,
+                std::string state_dir)
       : inbox_(inbox),
         recorder_(recorder),
         blobs_(blobs),
@@ -27,6 +29,7 @@ class RunSubmission {
         active_runs_(active_runs),
         missing_results_(missing_results),
         group_commit_(group_commit),
+        workers_(workers),
         store_(store),
         stored_(stored),
         stop_(stop),
@@ -67,6 +70,7 @@ class RunSubmission {
   ActiveRuns& active_runs_;
   MissingResults& missing_results_;
   GroupCommit& group_commit_;
+  WorkerRegistry& workers_;
   Store& store_;
   Blobs& stored_;
   const StopCause& stop_;

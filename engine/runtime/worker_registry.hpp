@@ -54,6 +54,10 @@ class WorkerRegistry {
 
   /// To all that are connected.
   void forget(const core::RunId& run);
+  /// To the worker of this process: no other one has replicas that an earlier engine left.
+  void move_replicas(const core::RunId& run, const std::map<core::UnitId, core::UnitId>& units) {
+    if (own_) own_->move_replicas(run, units);
+  }
   void replicate(const std::string& name, const core::AttemptId& id, const Digest& checkpoint);
 
  private:

@@ -135,6 +135,7 @@ Result<FrontProcess> find_or_start_front(const std::string& program, const std::
     return environment_error(fmt::format("cannot start `{}`, the front of the service: {}", program,
                                          std::strerror(error)));
   front.pidfd = open_pidfd(front.pid);
+  front.is_new = true;
   return front;
 }
 

@@ -11,7 +11,8 @@ namespace flow {
 
 struct FrontProcess {
   pid_t pid = 0;
-  int pidfd = -1;  // for the caller to close
+  int pidfd = -1;       // for the caller to close
+  bool is_new = false;  // the call has started it
 };
 
 /// The front that answers in this folder. If none does, starts one and does not wait until it

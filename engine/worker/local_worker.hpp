@@ -48,6 +48,8 @@ class LocalWorker final : public Worker {
   void ack_logs(size_t cost) override;
   void leave_services(std::set<core::RunId> runs) override;
   void forget(const core::RunId& run) override;
+  void move_replicas(const core::RunId& run,
+                     const std::map<core::UnitId, core::UnitId>& units) override;
   void open_fronts(FrontGate gate) override;
   void hold_fronts(std::vector<HeldFront> fronts) override;
 
@@ -65,7 +67,8 @@ class LocalWorker final : public Worker {
     /// Without a replica and an engine it would end after its lease, and a replica may take longer
     /// to start.
     std::optional<FrontClient> control;
-    int64_t needed_us = 0;  // when it was last needed
+    bool is_reached = false;  // the process has been connected to
+    int64_t needed_us = 0;    // when it was last needed
     int64_t started_us = 0;
     int64_t next_start_us = 0;  // if it has ended
     int64_t delay_us = 0;       // before it is started again
@@ -206,6 +209,8 @@ class LocalWorker final : public Worker {
   /// Connects to the executor. Nothing if that fails.
   std::optional<ExecutorProcess> take_over(const ReplicaRecord& replica) const;
   void kill_replica(const ReplicaRecord& replica);
+  /// Ends fronts that nothing needs and that do not listen yet: ServiceFronts cannot tell them.
+  void end_starting_fronts();
   /// Kills executors that serve without an engine if they use one of these GPUs.
   void kill_replicas_on(const std::vector<std::string>& gpus);
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <set>
 #include <utility>
@@ -87,6 +88,30 @@ void LocalWorker::forget(const core::RunId& run) {
   std::erase_if(replicas_, [&](const ReplicaRecord& replica) {
     if (replica.run == run) kill_replica(replica);
     return replica.run == run;
+  });
+  end_starting_fronts();
+}
+
+void LocalWorker::end_starting_fronts() {
+  for (const Front& front : fronts_) {
+    bool is_starting = front.process.pidfd >= 0 && front.process.is_new && !front.is_reached;
+    if (is_starting && !is_needed(front))
+      ::syscall(SYS_pidfd_send_signal, front.process.pidfd, SIGTERM, nullptr, 0);
+  }
+}
+
+void LocalWorker::move_replicas(const core::RunId& run,
+                                const std::map<core::UnitId, core::UnitId>& units) {
+  std::lock_guard lock(mutex_);
+  std::erase_if(replicas_, [&](ReplicaRecord& replica) {
+    if (replica.run != run) return false;
+    auto moved = units.find(replica.unit);
+    if (moved != units.end()) {
+      replica.unit = moved->second;
+      return false;
+    }
+    kill_replica(replica);
+    return true;
   });
 }
 
@@ -208,6 +233,7 @@ bool LocalWorker::is_needed(const Front& front) const {
 void LocalWorker::note_front_end(Front& front) {
   ::close(front.process.pidfd);  // and so it is not watched any more
   front.process = {};
+  front.is_reached = false;
   front.has_gate = false;
   front.gate_port = 0;
   int64_t now = monotonic_us();
@@ -223,7 +249,9 @@ void LocalWorker::hold_front(Front& front) const {
   if (front.process.pidfd < 0 || !is_kept) return front.control.reset();
   if (front.control) return;
   auto connected = FrontClient::connect(front.folder);
-  if (connected.ok()) front.control.emplace(std::move(*connected));  // else it does not listen yet
+  if (!connected.ok()) return;  // it does not listen yet
+  front.control.emplace(std::move(*connected));
+  front.is_reached = true;
 }
 
 bool LocalWorker::awaits_gate(const Front& front) const {

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -179,6 +180,9 @@ class Worker {
   virtual void replicate(const core::AttemptId&, const Digest&) {}
   /// The run has ended: data that is kept for its further attempts can be released.
   virtual void forget(const core::RunId&) {}
+  /// The interrupted run has another plan: of the replicas of its services that an earlier engine
+  /// left, those of these units are now those of the units that they are mapped to. The others end.
+  virtual void move_replicas(const core::RunId&, const std::map<core::UnitId, core::UnitId>&) {}
   /// From now on the fronts that are held can be reached by workers of other machines.
   virtual void open_fronts(FrontGate) {}
   /// Keeps these fronts running instead of those of the last call.

@@ -238,6 +238,10 @@ TEST_CASE("a pipe gets one line per event, and progress once per second") {
   CHECK(view.on_event(event("serving", "in/api#2", "running", 1, "http://127.0.0.1:1")) ==
         Lines{"in/api#2: serves at http://127.0.0.1:1",
               "  curl -s http://127.0.0.1:1/v2/models/api"});
+  Event wrapped = event("serving", "in/llm", "running", 1, "http://127.0.0.1:2");
+  wrapped.cause = "command";
+  CHECK(view.on_event(wrapped) ==
+        Lines{"in/llm: serves at http://127.0.0.1:2", "  curl -s http://127.0.0.1:2"});
 }
 
 TEST_CASE("many or large metrics are one line of bounded length") {

@@ -155,6 +155,23 @@ class Fronts(Place):
         self.until("the processes of the old service have ended",
                    lambda: not any(os.path.exists("/proc/%d" % pid) for pid in processes))
 
+    def test_new_code_without_a_service_keeps_the_processes_of_the_others(self):
+        text = SCRIPT.replace("return scale()", "return { other(), scale() }").replace("OPTIONS", "port = 0")
+        self.write("pipeline.lua", text.replace("FACTOR", "2").replace("return flow.pipeline", '''
+local other = flow.service("other", { port = 0 }, function(ctx) return { predict = print } end)
+return flow.pipeline'''))
+        left = self.detached("run", ".", "--name", "prod", "--front-lease", "10m")
+        pids = {each["service"]: each["replicas"][0]["pid"] for each in self.good("services", "--json").lines()}
+        self.kill_flow(left)
+        self.script()
+        again = self.detached("resume", "prod", "--code", "new", "--front-lease", "10m")
+        self.assertEqual(self.replicas(), [pids["scale"]])
+        self.until("the process of the other one is reaped", lambda: not os.path.exists("/proc/%d" % pids["other"]))
+        self.kill_flow(again)  # it goes on by its new place in the plan
+        self.detached("resume", "prod", "--front-lease", "10m")
+        self.assertEqual(self.replicas(), [pids["scale"]])
+        self.assertEqual(infer(again["services"][0]["url"]), (200, 8))
+
     def test_the_front_of_a_run_that_is_cancelled_after_its_engine_died_ends(self):
         self.script()
         left = self.detached("run", ".", "--name", "prod", "--front-lease", "10h")

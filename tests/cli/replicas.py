@@ -78,6 +78,39 @@ class Replicas(Place):
         for number, text in enumerate(waits, 2):
             self.assertIn("a new attempt (%d, in " % number, text)
 
+    def test_a_consumer_gets_the_url_of_a_service_that_is_down(self):
+        self.write("pipeline.lua", r'''
+local flow = require "flow"
+local double = flow.service("double", { port = 0 }, function(ctx)
+  local starts = flow.fs.exists("FOLDER/again") and "FOLDER/may_start" or "FOLDER/again"
+  flow.fs.append("FOLDER/again", "")
+  while not flow.fs.exists(starts) do os.execute("sleep 0.05") end
+  return { predict = function(inputs) return { y = inputs.x * 2 } end }
+end)
+local decide = flow.task("decide", { cache = false }, function()
+  while not flow.fs.exists("FOLDER/decide") do os.execute("sleep 0.05") end
+  return true
+end)
+local show = flow.task("show", { cache = false }, function(ctx, api) return api.url end)
+return flow.pipeline("serving", {}, function()
+  local api = double()
+  return show(flow.when(decide():after(api), function() return api end))
+end)
+'''.replace("FOLDER", self.folder))
+        run = self.start("run", ".", "--json", "--jobs", "4")
+        self.until("it serves", lambda: "url" in self.tasks().get("double", {}))
+        url = self.tasks()["double"]["url"]
+        (service,) = self.good("services", "--json").lines()
+        os.kill(service["replicas"][0]["pid"], signal.SIGKILL)
+        self.until("it is down", lambda: "url" not in self.tasks()["double"])
+        self.open("decide")
+        self.until("the consumer has its value", lambda: self.tasks()["show"]["status"] == "succeeded")
+        self.assertNotIn("url", self.tasks()["double"])
+        self.open("may_start")
+        self.until("it serves again", lambda: [each["status"] for each in self.runs()] == ["serving"])
+        self.assertEqual(self.show()["result"], url)
+        self.ends(run)
+
     def test_each_replica_has_its_own_attempts_and_the_service_has_one_url(self):
         run = self.serve(SCRIPT.replace("replicas = 1", "replicas = 3"))
         names = ["double[%d]" % number for number in range(3)]

@@ -261,6 +261,34 @@ class Rollover(RolloverPlace):
         self.assertEqual([client.failures for client in self.clients], [[]] * CLIENTS)
         self.open("gate")
 
+    def test_a_rollback_in_a_canary_ends_it_and_one_without_returns_to_the_version_before(self):
+        self.hold_engine()
+        self.deploy(1)
+        self.until_status(0, "serving")
+        self.deploy(2)
+        port = self.load(self.until_status(1, "serving")["url"])
+        approved = self.versions()[1]["run"]
+        for number, words in enumerate(((), ("--detach",), ("--detach", "--json")), 2):
+            version = self.deploy(number + 1, 'port = 0, canary = { 50, every = "600s" }')
+            self.until("the step is observed", lambda: len(self.versions()) > number
+                       and self.rollover(number).get("phase") == "observing")
+            done = self.good("rollback", "prod", *words)
+            if "--json" in words:
+                self.assertEqual([line["run"] for line in done.lines()], [approved])
+            else:
+                self.assertEqual(done.out, "the canary has ended: `prod` is served by the run %s, as before\n" % approved)
+            self.exits(1, self.end(version), "the canary at 50% failed: `flow rollback prod`",
+                       "ended it; the version before, %s, has all traffic again" % approved)
+            self.assertEqual(self.show(self.versions()[number]["run"])["rollover"]["phase"], "reverted")
+            self.until_answers(2, port)
+        self.assertEqual([run["status"] for run in self.versions()], ["succeeded", "serving"] + ["failed"] * 3)
+        self.start("rollback", "prod")
+        self.until_status(5, "serving")
+        self.until_answers(1, port)
+        self.unload()
+        self.assertEqual([client.failures for client in self.clients], [[]] * CLIENTS)
+        self.open("gate")
+
     def test_a_rollover_is_shown_and_a_third_version_waits_for_it(self):
         self.hold_engine()
         self.deploy(1)

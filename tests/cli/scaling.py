@@ -165,6 +165,26 @@ class Scaling(Place):
         self.assertEqual(clients.failures, [])
         self.ends(again)
 
+    def test_new_code_ends_the_replicas_that_the_load_had_added(self):
+        self.write("pipeline.lua", SCRIPT.replace("QUEUE", "1024").replace("TARGET", "10ms"))
+        left = self.detached("run", ".", "--name", "prod", "--front-lease", "10m")
+        clients = Clients(left["services"][0]["url"])
+        self.addCleanup(clients.keep, 0)
+        clients.add(6)
+        self.until_has(3)
+        before = [replica["pid"] for replica in self.service()["replicas"]]
+        os.kill(left["pid"], signal.SIGKILL)
+        self.until("the state is free", self.is_free)
+        clients.keep(0)
+        with open(self.path("pipeline.lua"), "a") as script:
+            script.write("-- the end\n")
+        again = self.detached("resume", "prod", "--code", "new", "--front-lease", "10m")
+        self.addCleanup(self.flow, "stop", again["run"])
+        self.until_has(1)
+        self.assertIn(self.service()["replicas"][0]["pid"], before)
+        self.until("the others have ended", lambda: sum(os.path.exists("/proc/%d" % pid) for pid in before) == 1)
+        self.assertEqual(clients.failures, [])
+
     def test_requests_that_are_rejected_are_a_load_whatever_the_target_is(self):
         run, clients = self.serve(queue="1", target="10m")
         clients.add(6)

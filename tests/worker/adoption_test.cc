@@ -177,6 +177,41 @@ TEST_CASE("a replica that is not wanted any more has ended before one of other c
   wait_front_ended(temp);
 }
 
+TEST_CASE("a service that has another place in a new plan is taken over there") {
+  if (!has_executor()) return;
+  TempFolder temp;
+  auto served = serve_without_engine(temp, 60'000);
+  Reports reports;
+  auto worker = test::worker_in(temp, reports.receiver());
+  worker->move_replicas("another", {});
+  worker->move_replicas("r", {{0, 1}});
+  AttemptOrder order = order_of_service(temp, 2, 60'000);
+  order.id.unit = 1;
+  worker->start({order});
+  CHECK(reports.url.get_future().get() == served->url);
+  CHECK(is_alive(served->record));
+  auto records = records_in(temp);
+  REQUIRE(records.size() == 1);
+  CHECK(records[0].pid == served->record.pid);
+  CHECK(records[0].unit == 1);
+  worker.reset();
+  wait_front_ended(temp);
+}
+
+TEST_CASE("a service that a new plan lacks has ended at once") {
+  if (!has_executor()) return;
+  TempFolder temp;
+  auto served = serve_without_engine(temp, 60'000);
+  Reports reports;
+  auto worker = test::worker_in(temp, reports.receiver());
+  worker->move_replicas("r", {{1, 0}});
+  CHECK(served->has_ended(0));
+  CHECK(records_in(temp).empty());
+  worker.reset();
+  ::kill(std::atoi(read_file(temp / "state/fronts/web/front.pid")->c_str()), SIGTERM);
+  wait_front_ended(temp);
+}
+
 TEST_CASE("a service ends at the end of its lease, and the next worker removes its files") {
   if (!has_executor()) return;
   TempFolder temp;

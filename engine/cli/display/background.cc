@@ -45,6 +45,13 @@ void print_left(const VerbContext& context, const LeftRun& run) {
              "` ends it");
 }
 
+void print_kept(const VerbContext& context, const LeftRun& run) {
+  if (context.json) return print_json(run);
+  if (context.quiet) return;
+  print_line("the canary has ended: `" + run.name + "` is served by the run " + run.id +
+             ", as before");
+}
+
 /// The head that has the run's state and goes on without this command.
 bool has_head(const VerbContext& context) {
   if (!context.head.empty()) return true;
@@ -82,6 +89,10 @@ int follow(DetachedProgram& program, const VerbContext& context) {
     } else if (report->type == "serving") {
       run.services = std::move(report->services);
       print_left(context, run);
+      return kDone;
+    } else if (report->type == "kept") {
+      print_kept(context, LeftRun{report->run, report->name, report->pipeline,
+                                  std::move(report->services), 0, ""});
       return kDone;
     } else if (report->type == "ended") {
       if (context.json && !run.id.empty()) print_json(run);
@@ -163,6 +174,18 @@ void print_left(const VerbContext& context, const RunInfo& run) {
   LeftRun left{run.id, run.name, run.pipeline, run.services, 0, ""};
   print_start(context, left);
   print_left(context, left);
+}
+
+void print_kept(const VerbContext& context, const RunInfo& run) {
+  if (!is_background())
+    return print_kept(context, LeftRun{run.id, run.name, run.pipeline, run.services, 0, ""});
+  DetachedReport report;
+  report.type = "kept";
+  report.run = run.id;
+  report.name = run.name;
+  report.pipeline = run.pipeline;
+  report.services = run.services;
+  reporter()->send(report);
 }
 
 void take_background() { reporter() = DetachedReporter::take(); }

@@ -23,6 +23,9 @@ std::optional<int> run_in_background(const VerbContext& context, const RunArgume
 void keep_left_runs(const VerbContext& context, const RunArguments& arguments);
 /// Prints where a run that a head keeps is served.
 void print_left(const VerbContext& context, const RunInfo& run);
+/// Prints that this run serves its name as before, because the canary of another one was ended. A
+/// process in the background leaves that to the command.
+void print_kept(const VerbContext& context, const RunInfo& run);
 
 // ---- the command in the background; in any other process these do nothing
 

@@ -100,7 +100,9 @@ std::string metrics_text(const Value& metrics) {
   return text;
 }
 
-std::vector<std::string> service_lines(const std::string& task, const std::string& url) {
+std::vector<std::string> service_lines(const Event& event) {
+  const std::string &task = event.task, &url = event.text;
+  if (event.cause == "command") return {task + ": serves at " + url, "  curl -s " + url};
   std::string model = task.substr(0, task.find('#'));
   if (size_t slash = model.rfind('/'); slash != std::string::npos) model = model.substr(slash + 1);
   return {task + ": serves at " + url, "  curl -s " + url + "/v2/models/" + model};
@@ -148,7 +150,7 @@ std::vector<std::string> RunView::on_event(const Event& stored) {
   if (event.type == "serving") {
     running_.erase(event.task);
     services_.insert(event.task);
-    return service_lines(event.task, event.text);
+    return service_lines(event);
   }
   if (event.type == "run") {
     status_ = event.status;

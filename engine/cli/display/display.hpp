@@ -71,8 +71,9 @@ class RunView {
 std::string metrics_text(const Value& metrics);  // "loss=0.1234 step=3"
 /// The reason why a task waits: "waits for the signal `go`: flow signal RUN go".
 std::string wait_text(const Event& event);
-/// Lines that show how to use a service of Open Inference Protocol v2.
-std::vector<std::string> service_lines(const std::string& task, const std::string& url);
+/// Lines that show how to use a service: the metadata of its model, or what the server of a command
+/// answers at its root.
+std::vector<std::string> service_lines(const Event& event);
 /// "4 tasks: 1 cached, 3 ran, 0 retried, 0 failed; 2.3s; state 1.2 MiB". For a run with failures it
 /// needs the tasks, because only they tell which failed before they ran.
 std::string summary_line(const RunInfo& run, int64_t elapsed_ms, uint64_t state_bytes);

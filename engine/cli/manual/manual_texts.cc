@@ -43,7 +43,8 @@ std::vector<VerbText> texts_of_runs() {
        {"rollback", "services"}},
       {"rollback",
        "Serves the newest earlier run of the name that has the same services, has served and has "
-       "succeeded. It gets all traffic at once.",
+       "succeeded. It gets all traffic at once. During a canary no run starts: the canary ends, "
+       "and the version before has all traffic again.",
        {{"flow rollback prod --detach", "Return to the version before"}},
        {"deploy", "services"}},
       {"stop",

@@ -14,8 +14,13 @@ namespace {
 
 using StartRun = std::function<Run(Engine& engine, const RunOptions& options)>;
 
+/// Whether the run, of a rollback, has served before it: the rollback has ended the canary of
+/// another version.
+bool was_kept(const RunInfo& run) { return run.status == "serving"; }
+
 /// Starts a run by `start` and shows it, here or in the background.
-int serve(VerbContext& context, RunArguments& arguments, const StartRun& start) {
+int serve(VerbContext& context, RunArguments& arguments, const StartRun& start,
+          bool rolls_back = false) {
   auto interrupts = std::make_unique<Interrupts>();
   configure_verb(context, arguments.workers == 0 && arguments.on.empty());
   RunOptions options = run_options(arguments);
@@ -25,6 +30,10 @@ int serve(VerbContext& context, RunArguments& arguments, const StartRun& start) 
   Engine engine(requested);
   enter_background(context);
   Run run = start(engine, options);
+  if (RunInfo now = rolls_back ? run.summary() : RunInfo(); was_kept(now)) {
+    print_kept(context, now);
+    return kDone;
+  }
   WatchOptions watched{options.grace_ms, "", arguments.strict, options.detached};
   return watch(engine, run, context, watched, *interrupts);
 }
@@ -164,9 +173,12 @@ void add_rollback(CLI::App& app, VerbContext& context) {
   verb->add_option("name", *name, "a name that is served")->type_name("NAME")->required();
   verb->callback([&context, arguments, name] {
     context.action = [&context, arguments, name] {
-      return serve(context, *arguments, [&](Engine& engine, const RunOptions& options) {
-        return engine.rollback(*name, options);
-      });
+      return serve(
+          context, *arguments,
+          [&](Engine& engine, const RunOptions& options) {
+            return engine.rollback(*name, options);
+          },
+          true);
     };
   });
 }

@@ -209,7 +209,8 @@ struct Event {
   Value data;            ///< metrics
   int64_t at_ms = 0;     ///< since the Unix epoch
   // Not in json():
-  std::string cause;      ///< of a failed task: user_error, exit_code, timeout, dependency, …
+  std::string cause;      ///< of a failed task: user_error, exit_code, timeout, dependency, …; of
+                          ///< serving: command, if the server is one of a command
   std::string evidence;   ///< of a failed task: traceback, last lines of stderr; may be empty
   std::string last_line;  ///< of a failed task: the last line that the attempt logged or wrote, cut
   std::vector<CountedTask> counts;  ///< of a run that has ended or was interrupted
@@ -604,7 +605,9 @@ class Engine {
   Run serve(const std::string& selector, const RunOptions& options = {});
   /// serve() of the version that served before the one that serves `name` now: the newest earlier
   /// run of this name that has the same services, has served and has succeeded. It gets all
-  /// traffic at once. Throws Failed (user) if there is none.
+  /// traffic at once. Throws Failed (user) if there is none. While a newer version of the name is
+  /// in its canary no run starts: the canary ends, its run fails with the reason, and the returned
+  /// run, which has no events, is the version that serves.
   Run rollback(const std::string& name, const RunOptions& options = {});
   void cancel(const std::string& selector);
   /// Ends an active run as Ctrl-C does: its services answer the requests that they have accepted,
