@@ -212,8 +212,8 @@ void WorkerLink::handle(wire::ToExecutor& message) {
 }
 
 void WorkerLink::handle_start(wire::Start& start) {
-  bool continues = start.adopts() && outlives_ && !stopping_ &&
-                   start.id().run() == current_.run() && start.id().unit() == current_.unit();
+  // With new code its unit may have another number.
+  bool continues = start.adopts() && outlives_ && !stopping_ && start.id().run() == current_.run();
   if (continues) {
     current_ = start.id();
     adoption_ = std::move(start);

@@ -98,6 +98,7 @@ return flow.pipeline("serving", {}, function()
 end)
 '''.replace("FOLDER", self.folder))
         run = self.start("run", ".", "--json", "--jobs", "4")
+        self.until("it is submitted", lambda: self.flow("show").code == 0)
         self.until("it serves", lambda: "url" in self.tasks().get("double", {}))
         url = self.tasks()["double"]["url"]
         (service,) = self.good("services", "--json").lines()

@@ -1,6 +1,8 @@
 // flow serve, flow deploy, flow rollback, flow stop and flow services.
 #include <algorithm>
 #include <cstdio>
+#include <set>
+#include <string>
 
 #include "engine/cli/display/background.hpp"
 #include "engine/cli/display/config_options.hpp"
@@ -14,9 +16,12 @@ namespace {
 
 using StartRun = std::function<Run(Engine& engine, const RunOptions& options)>;
 
-/// Whether the run, of a rollback, has served before it: the rollback has ended the canary of
-/// another version.
-bool was_kept(const RunInfo& run) { return run.status == "serving"; }
+/// The runs with services that are active.
+std::set<std::string> serving_runs(Engine& engine) {
+  std::set<std::string> runs;
+  for (const ServiceInfo& service : engine.services()) runs.insert(service.version);
+  return runs;
+}
 
 /// Starts a run by `start` and shows it, here or in the background.
 int serve(VerbContext& context, RunArguments& arguments, const StartRun& start,
@@ -29,9 +34,10 @@ int serve(VerbContext& context, RunArguments& arguments, const StartRun& start,
   keep_left_runs(context, arguments);
   Engine engine(requested);
   enter_background(context);
+  std::set<std::string> before = rolls_back ? serving_runs(engine) : std::set<std::string>();
   Run run = start(engine, options);
-  if (RunInfo now = rolls_back ? run.summary() : RunInfo(); was_kept(now)) {
-    print_kept(context, now);
+  if (before.contains(run.id())) {  // the rollback has ended the canary of another version
+    print_kept(context, run.summary());
     return kDone;
   }
   WatchOptions watched{options.grace_ms, "", arguments.strict, options.detached};
