@@ -26,6 +26,7 @@
 #include "engine/runtime/garbage_collection.hpp"
 #include "engine/runtime/submission_context.hpp"
 #include "engine/store/row_keys.hpp"
+#include "engine/submission/notify_settings.hpp"
 #include "engine/submission/remote_inputs.hpp"
 #include "engine/submission/run_budget.hpp"
 #include "engine/submission/run_inputs.hpp"
@@ -452,6 +453,7 @@ std::shared_ptr<detail::RunHandle> LocalEngine::find_request(const Submission& s
   if (!record.ok()) return nullptr;  // removed by gc
   Submission again = submission;
   again.options.request.clear();
+  again.options.on_end.clear();  // as kept: it was committed with the request
   if (again.options.detached) again.options.serve_for_ms = RunOptions().serve_for_ms;  // as kept
   if (!is_over(record->status)) return resume_for(record->id, "", Resumption::resume, again);
   state->on_end();
@@ -491,6 +493,7 @@ std::shared_ptr<detail::RunHandle> LocalEngine::retry(const std::string& selecto
 std::shared_ptr<detail::RunHandle> LocalEngine::resume_for(const std::string& selector,
                                                            const std::string& task, Resumption how,
                                                            const Submission& from) {
+  ok_or_throw(check_on_end(from.options.on_end));
   if (auto requested_before = find_request(from)) return requested_before;
   const RunRecord named = value_or_throw(select_record(engine_loop_->parts().store, selector));
   const Status adopted = adopt_serving_version(named.name, named.id);
@@ -581,8 +584,8 @@ std::shared_ptr<detail::RunHandle> LocalEngine::resume_for(const std::string& se
   context.is_of_head = is_head();
   context.is_unattended = from.is_unattended;
   context.by = from.by;
-  auto notify = value_or_throw(engine_loop_->parts().store.get(Family::kv, notify_key(record.id)));
-  context.notify = notify.value_or("");
+  context.notify =
+      value_or_throw(kept_notify_row(engine_loop_->parts().store, record, from.options.on_end));
   if (!context.is_unattended) context.listener = state;
   auto before = find_detached_run(engine_loop_->parts().store, record.id);
   if (before.ok() && *before) keep_options(context, **before);
@@ -634,6 +637,7 @@ Result<RunRecord> version_to_restore(const Store& store, const Blobs& blobs,
 
 std::shared_ptr<detail::RunHandle> LocalEngine::serve_for(const std::string& selector,
                                                           bool rolls_back, const Submission& from) {
+  ok_or_throw(check_on_end(from.options.on_end));
   if (rolls_back)
     if (auto rejected = end_canary(selector, from)) return version_kept(selector, *rejected);
   if (auto requested_before = find_request(from)) return requested_before;
@@ -664,8 +668,7 @@ std::shared_ptr<detail::RunHandle> LocalEngine::serve_for(const std::string& sel
   auto state = watch(id);
   prepared.context.listener = state;
   prepared.context.is_of_head = is_head();
-  prepared.context.notify =
-      value_or_throw(store.get(Family::kv, notify_key(record.id))).value_or("");
+  prepared.context.notify = value_or_throw(kept_notify_row(store, record, from.options.on_end));
   for (const std::string& warning : warnings) state->report("warning", warning);
   ok_or_throw(engine_loop_->submit(std::move(prepared), from.options.jobs));
   return state;

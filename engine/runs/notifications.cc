@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/base/remote_url.hpp"
 #include "flow/value.hpp"
 
 namespace flow {
@@ -29,7 +30,8 @@ Value value_of(const NotifySettings& settings) {
   for (const NotifyTarget& target : settings.targets)
     targets.push_back(Value::map({{"command", Value(target.is_command)},
                                   {"text", Value(target.text)},
-                                  {"variable", Value(target.variable)}}));
+                                  {"variable", Value(target.variable)},
+                                  {"on_end", Value(target.is_on_end)}}));
   for (const std::string& status : settings.statuses) statuses.emplace_back(status);
   return Value::map({{"targets", Value::list(std::move(targets))},
                      {"secret", Value(settings.secret_variable)},
@@ -38,9 +40,15 @@ Value value_of(const NotifySettings& settings) {
                      {"on_end", Value(settings.on_end)}});
 }
 
+bool are_same(const NotifyTarget& one, const NotifyTarget& other) {
+  return one.is_command == other.is_command && one.text == other.text &&
+         one.variable == other.variable;
+}
+
 NotifySettings settings_of(const Value& from) {
   NotifySettings settings;
   if (from.kind() != Value::Kind::table) return settings;
+  settings.on_end = text_of(from, "on_end");
   for (const Value& each : items_of(from, "targets")) {
     if (each.kind() != Value::Kind::table) continue;
     const Value* is_command = each.find(std::string_view("command"));
@@ -48,6 +56,11 @@ NotifySettings settings_of(const Value& from) {
     target.is_command = is_command != nullptr && is_command->truthy();
     target.text = text_of(each, "text");
     target.variable = text_of(each, "variable");
+    // Rows of earlier builds do not say it.
+    const Value* is_on_end = each.find(std::string_view("on_end"));
+    target.is_on_end = is_on_end != nullptr ? is_on_end->truthy()
+                                            : !settings.on_end.empty() &&
+                                                  are_same(target, on_end_target(settings.on_end));
     bool is_named = !target.text.empty() || !target.variable.empty();
     if (is_named) settings.targets.push_back(std::move(target));
   }
@@ -55,11 +68,27 @@ NotifySettings settings_of(const Value& from) {
     if (each.kind() == Value::Kind::string) settings.statuses.push_back(each.as_string());
   settings.secret_variable = text_of(from, "secret");
   settings.directory = text_of(from, "directory");
-  settings.on_end = text_of(from, "on_end");
   return settings;
 }
 
 }  // namespace
+
+NotifyTarget on_end_target(const std::string& on_end) {
+  return {!is_remote_url(on_end), on_end, "", true};
+}
+
+void add_target(NotifySettings& settings, NotifyTarget target) {
+  auto found = std::ranges::find_if(
+      settings.targets, [&](const NotifyTarget& each) { return are_same(each, target); });
+  if (found == settings.targets.end()) return settings.targets.push_back(std::move(target));
+  found->is_on_end = found->is_on_end && target.is_on_end;
+}
+
+void replace_on_end(NotifySettings& settings, const std::string& on_end) {
+  std::erase_if(settings.targets, [](const NotifyTarget& target) { return target.is_on_end; });
+  settings.on_end = on_end;
+  add_target(settings, on_end_target(on_end));
+}
 
 Notification notification_of_end(const core::RunId& run, const std::string& status,
                                  core::Time finished, const NotifySettings& settings) {

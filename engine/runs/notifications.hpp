@@ -13,8 +13,9 @@ namespace flow {
 /// A command, or a webhook: an http or https URL that gets a POST.
 struct NotifyTarget {
   bool is_command = false;
-  std::string text;      // the command or the URL; "" if `variable` has it
-  std::string variable;  // of the environment, with a URL that is a secret; "": none
+  std::string text;        // the command or the URL; "" if `variable` has it
+  std::string variable;    // of the environment, with a URL that is a secret; "": none
+  bool is_on_end = false;  // `on_end` of a request or of [notify], which a later request replaces
   bool operator==(const NotifyTarget&) const = default;
 };
 
@@ -37,6 +38,13 @@ struct Notification {
   bool is_done() const { return to.targets.empty(); }
   bool operator==(const Notification&) const = default;
 };
+
+/// What `on_end` names: a webhook if it is a URL, else a command.
+NotifyTarget on_end_target(const std::string& on_end);
+/// Adds the target unless it is one already. One that [notify] names as well is not replaced.
+void add_target(NotifySettings& settings, NotifyTarget target);
+/// The request of a run that is continued, or served again, has this `on_end`.
+void replace_on_end(NotifySettings& settings, const std::string& on_end);
 
 /// The notification of this end; done if it has no targets.
 Notification notification_of_end(const core::RunId& run, const std::string& status,

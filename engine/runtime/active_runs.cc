@@ -28,6 +28,12 @@ void put_kept_options(const RunContext& context, Batch& batch) {
   batch.put(Family::kv, std::move(key), encode_detached_run(row));
 }
 
+void put_notify_settings(const RunContext& context, Batch& batch) {
+  std::string key = notify_key(context.record.id);
+  if (context.notify.empty()) return batch.erase(Family::kv, std::move(key));
+  batch.put(Family::kv, std::move(key), context.notify);
+}
+
 void keep_options(RunContext& context, const DetachedRun& before) {
   const RunOptions unset;
   if (context.grace_ms == unset.grace_ms) context.grace_ms = before.grace_ms;

@@ -20,6 +20,8 @@ namespace flow {
 bool has_kept_options(const RunContext& context);
 /// Keeps that with the run.
 void put_kept_options(const RunContext& context, Batch& batch);
+/// Keeps the run's notification settings with it.
+void put_notify_settings(const RunContext& context, Batch& batch);
 /// The options that a request to resume the run does not set are those that it had.
 void keep_options(RunContext& context, const DetachedRun& before);
 

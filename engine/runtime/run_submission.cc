@@ -275,8 +275,7 @@ Status RunSubmission::add(Prepared prepared, int32_t jobs, bool replaces) {
     if (!is_admitted) return;
     if (replaces) stored_runs_.erase(id, batch);
     if (replaces || has_kept_options(context)) put_kept_options(context, batch);
-    if (replaces) batch.erase(Family::kv, notify_key(id));
-    if (!context.notify.empty()) batch.put(Family::kv, notify_key(id), context.notify);
+    if (replaces || !context.notify.empty()) put_notify_settings(context, batch);
     active_runs_.put(id, std::move(context));
     blobs_.stage(plan, std::move(prepared.plan_bytes));
     blobs_.stage(bundle, std::move(bundle_bytes));
@@ -383,6 +382,7 @@ void RunSubmission::attend(RunContext context, const core::Run& run, Batch& batc
   if (!context.request.empty()) batch.put(Family::kv, request_key(context.request), id);
   if (context.environment) hide_secrets(*run.plan, *context.environment);
   put_kept_options(context, batch);
+  put_notify_settings(context, batch);
   active_runs_.put(id, std::move(context));
   std::set<core::UnitId> up;  // of replicas their set
   for (core::UnitId service : run.services)
@@ -472,6 +472,7 @@ Result<RunSubmission::Loaded> RunSubmission::load(RunContext context, const std:
     }
     if (context.environment) hide_secrets(*state.runs.at(id).plan, *context.environment);
     put_kept_options(context, batch);
+    put_notify_settings(context, batch);
     active_runs_.put(id, std::move(context));
     if (!result->is_admitted) return {};
     if (!request.empty()) batch.put(Family::kv, request_key(request), id);

@@ -489,7 +489,7 @@ Result<Prepared> prepare(const SubmissionContext& context, const Submission& sub
   prepared.context.serve_for_ms = submission.options.serve_for_ms;
   prepared.context.front_lease_ms = submission.options.front_lease_ms;
   prepared.context.is_detached = submission.options.detached;
-  if (!notify->targets.empty()) prepared.context.notify = encode_notify_settings(*notify);
+  if (*notify != NotifySettings()) prepared.context.notify = encode_notify_settings(*notify);
   prepared.plan = std::make_shared<const Plan>(std::move(*plan));
   return prepared;
 }

@@ -12,7 +12,7 @@ import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "state"))
 from http_double import HttpDouble  # noqa: E402
-from place import Place, main  # noqa: E402
+from place import Place, main, unused_port  # noqa: E402
 
 SCRIPT = r"""
 local flow = require "flow"
@@ -22,7 +22,25 @@ local work = flow.task("work", function(ctx, fails)
 end)
 return flow.pipeline("p", { fails = flow.param.boolean { default = false } }, function(p) return work(p.fails) end)
 """
+WAITS = r"""
+local flow = require "flow"
+local t = flow.task("t", function(ctx) return ctx:wait("go") end)
+return flow.pipeline("p", {}, function() return t() end)
+"""
+SERVES = r"""
+local flow = require "flow"
+local factor = flow.task("factor", function(ctx, n) return n end)
+local scale = flow.service("scale", { port = 0 }, function(ctx, by)
+  return { predict = function(inputs) return { y = inputs.x * by } end }
+end)
+return flow.pipeline("scaled", { by = flow.param.int { default = 2 } }, function(p) return scale(factor(p.by)) end)
+"""
 KEY = "correct horse battery staple"
+
+
+def tells(name):
+    """A command that writes what it is given to the file, whole."""
+    return "cat > %s.part && mv %s.part %s" % (name, name, name)
 
 
 class Endpoint(HttpDouble):
@@ -60,6 +78,32 @@ class Notifications(Place):
     def setUp(self):
         super().setUp()
         self.write("p.lua", SCRIPT)
+
+    def clean(self):
+        # Processes in the background end with their runs.
+        for run in self.runs() if os.path.exists(self.state) else []:
+            if run["status"] in ("running", "serving", "waiting"):
+                self.flow("stop", run["run"], "--grace", "1s")
+        super().clean()
+
+    def told(self, name):
+        """What a command that tells() was given; the next one may write it again."""
+        self.until(name + " is told", lambda: os.path.exists(self.path(name)))
+        told = json.loads(self.read(name))
+        os.remove(self.path(name))
+        return told
+
+    def leaves(self, *words):
+        """A command with --detach, of a run that fails: perhaps before the command has ended."""
+        done = self.flow(*words, "--detach")
+        self.assertIn(done.code, (0, 1), done)
+
+    def marks(self, *names):
+        """Those of these files that are there. Removes them."""
+        there = [name for name in names if os.path.exists(self.path(name))]
+        for name in there:
+            os.remove(self.path(name))
+        return there
 
     def endpoint(self, *statuses, held=False):
         endpoint = Endpoint(statuses, held)
@@ -212,6 +256,103 @@ class Notifications(Place):
         shown = {row["option"]: row for row in self.good("plan", "p.lua", "--explain-config", "--json").lines()
                  if row["table"] == "notify"}
         self.assertEqual((shown["on_end"]["value"], shown["on_end"]["has_effect"]), ("touch of-file", True))
+
+    def test_a_run_that_is_continued_replaces_on_end_and_keeps_the_rest(self):
+        files = ("of-file", "of-line", "of-command")
+        for own, given in (("of-file", ()), ("of-line", ("--on-end", "touch of-line"))):
+            with self.subTest(own=own):
+                self.write("flow.toml", '[notify]\non_end = "touch of-file"\ncommand = "touch of-command"\n')
+                self.exits(1, self.flow("run", "p.lua", "--param", "fails=true", *given))
+                self.assertEqual(self.marks(*files), [own, "of-command"])
+                os.remove(self.path("flow.toml"))  # the run keeps it
+                for verb in ("resume", "retry"):
+                    self.exits(1, self.flow(verb, "last", "--on-end", tells(verb)))
+                    self.assertEqual(self.told(verb), self.show())
+                    self.assertEqual(self.marks(*files), ["of-command"])
+                self.exits(1, self.flow("resume"))  # it has the newest now
+                self.assertEqual(self.told("retry"), self.show())
+                self.assertEqual(self.marks("resume", *files), ["of-command"])
+                self.exits(1, self.flow("resume", "--code", "new"))  # reads the files again, of which there are none
+                self.assertEqual(self.told("retry"), self.show())
+                self.assertEqual(self.marks("resume", *files), [])
+
+    def test_a_run_without_notifications_gets_some_when_it_is_continued(self):
+        self.exits(1, self.flow("run", "p.lua", "--param", "fails=true"))
+        os.mkdir(self.path("below"))
+        away = self.start("resume", "last", "--state", self.state, "--on-end", tells("told"), before=("env", "-C", self.path("below")))
+        self.exits(1, self.end(away))
+        self.assertEqual(self.told("told"), self.show())  # in the folder in which the run was submitted
+        self.leaves("resume", "last", "--on-end", tells("behind"))
+        self.assertEqual(self.told("behind"), self.show())
+        self.exits(1, self.flow("resume", "--code", "new", "--on-end", tells("anew")))
+        self.assertEqual(self.told("anew"), self.show())
+        self.assertEqual(self.marks("told", "behind"), [])
+
+    def test_the_statuses_of_the_configuration_are_those_of_a_later_command(self):
+        self.write("flow.toml", '[notify]\non = ["succeeded"]\n')
+        self.exits(1, self.flow("run", "p.lua", "--param", "fails=true"))
+        self.exits(1, self.flow("resume", "last", "--on-end", tells("told")))
+        self.assertEqual(self.marks("told"), [])
+        self.write("p.lua", SCRIPT.replace("if fails", "if false"))
+        self.good("resume", "last", "--code", "new")
+        self.assertEqual(self.told("told"), self.show())
+
+    def test_what_a_resume_gives_survives_the_kill_of_its_process(self):
+        endpoint = self.endpoint()
+        self.write("p.lua", WAITS)
+        run = self.start("run", "p.lua", "--on-end", "touch of-line")
+        self.until_waits("t")
+        self.kill(run)
+        again = self.start("resume", "last", "--on-end", endpoint.url)
+        self.until("it is resumed", lambda: [each["action"] for each in self.show().get("actions", [])] == ["resume"])
+        self.kill(again)
+        third = self.start("resume", "last")
+        self.until("it is resumed", lambda: [each["action"] for each in self.show()["actions"]] == ["resume"] * 2)
+        self.good("signal", "last", "go")
+        self.exits(0, self.end(third))
+        self.assertEqual([json.loads(body) for _, _, body in endpoint.requests], [self.show()])
+        self.assertEqual(self.marks("of-line"), [])
+
+    def serves_again(self, *words):
+        """A run, and the versions of its services that serve, deploy and rollback start with an --on-end of their own."""
+        self.write("s.lua", SERVES)
+        first = self.detached("run", "s.lua", "--name", "prod", "--on-end", tells("first"), *words)
+        again = self.detached("serve", first["run"], "--on-end", tells("again"), *words)
+        self.assertEqual(self.told("first")["run"], first["run"])
+        other = self.detached("deploy", first["run"], "--name", "other", "--on-end", tells("other"), *words)
+        back = self.detached("rollback", "prod", "--on-end", tells("back"), *words)
+        self.assertEqual(self.told("again")["run"], again["run"])
+        for left, name in ((other, "other"), (back, "back")):
+            self.good("stop", left["run"], *words)
+            told = self.told(name)
+            self.assertEqual((told["run"], told["status"]), (left["run"], "succeeded"))
+        self.assertEqual(self.marks("first", "again", "other", "back"), [])
+
+    def test_a_version_of_a_service_has_an_on_end_of_its_own(self):
+        self.serves_again()
+
+    def test_a_head_takes_on_end_of_its_clients(self):
+        address = "127.0.0.1:%d" % unused_port()
+        self.start("head", "--listen", address, "--jobs", "2")
+        self.until("the head listens", lambda: os.path.exists(os.path.join(self.state, "socket")))
+        words = ("--head", address, "--secret-file", os.path.join(self.state, "secret"))
+        self.exits(1, self.flow("run", "p.lua", "--param", "fails=true", *words))
+        for verb in ("resume", "retry"):
+            self.exits(1, self.flow(verb, "last", "--on-end", tells(verb), *words))
+            self.assertEqual(self.told(verb), self.show())
+        self.leaves("resume", "last", "--on-end", tells("behind"), *words)
+        self.assertEqual(self.told("behind"), self.show())
+        self.assertEqual(self.marks("resume", "retry"), [])
+        self.serves_again(*words)
+
+    def test_a_wrong_on_end_is_found_before_a_run_is_continued(self):
+        self.exits(1, self.flow("run", "p.lua", "--name", "p", "--param", "fails=true"))
+        before = self.show()
+        for words in (("resume", "p"), ("resume", "p", "--code", "new"), ("retry", "p"), ("serve", "p"),
+                      ("deploy", "p", "--name", "other"), ("rollback", "p")):
+            with self.subTest(words=words):
+                self.exits(2, self.flow(*words, "--on-end", "s3://b/x"), "--on-end: `s3://b/x` is not a URL of a webhook")
+        self.assertEqual((self.show(), len(self.runs())), (before, 1))
 
 
 if __name__ == "__main__":

@@ -165,12 +165,19 @@ void add_budget_option(CLI::App* verb, RunArguments& arguments) {
       ->type_name("MONEY");
 }
 
+void add_on_end_option(CLI::App* verb, RunArguments& arguments) {
+  verb->add_option("--on-end", arguments.on_end,
+                   "a command that gets the run as JSON when it has ended, or a URL to post it to")
+      ->type_name("CMD|URL");
+}
+
 void add_rerun_options(CLI::App* verb, VerbContext& context, RunArguments& arguments) {
   add_jobs_option(verb, arguments);
   add_resource_option(verb, arguments.resources);
   add_workers_option(verb, arguments);
   add_slurm_options(verb, arguments);
   add_head_options(verb, context);
+  add_on_end_option(verb, arguments);
   add_log_options(verb, context);
   add_watch_options(verb, context, arguments);
   add_budget_option(verb, arguments);

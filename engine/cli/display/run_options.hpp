@@ -37,6 +37,7 @@ void read_elastic(const std::string& option, const std::string& text, SlurmOptio
 void add_watch_options(CLI::App* verb, VerbContext& context,
                        RunArguments& arguments);  // --serve-for --grace --logs --color --quiet
 void add_budget_option(CLI::App* verb, RunArguments& arguments);  // --budget
+void add_on_end_option(CLI::App* verb, RunArguments& arguments);  // --on-end
 /// --detach: for the verbs whose runs it applies to.
 void add_detach_option(CLI::App* verb, RunArguments& arguments);
 /// Those of the verbs that continue a run: the engine's, the log's and the watch's.

@@ -28,9 +28,7 @@ void add_run(CLI::App& app, VerbContext& context) {
   verb->add_option("--name", arguments->name, "name of the run (default: none)")->type_name("NAME");
   verb->add_option("--out", arguments->out, "folder or s3://BUCKET/PREFIX to copy the result to")
       ->type_name("DIR");
-  verb->add_option("--on-end", arguments->on_end,
-                   "a command that gets the run as JSON when it has ended, or a URL to post it to")
-      ->type_name("CMD|URL");
+  add_on_end_option(verb, *arguments);
   add_log_options(verb, context);
   add_watch_options(verb, context, *arguments);
   add_detach_option(verb, *arguments);
