@@ -73,13 +73,21 @@ void put_traffic(const ServiceTraffic& traffic, client_protocol::ServiceTraffic&
   to.set_running(traffic.running);
   to.set_queue_us(traffic.queue_us);
   to.set_refused(traffic.refused);
+  for (const LatencyBucket& bucket : traffic.latency) {
+    client_protocol::LatencyBucket& each = *to.add_latency();
+    each.set_up_to_us(bucket.up_to_us);
+    each.set_requests(bucket.requests);
+  }
 }
 
 ServiceTraffic get_traffic(const client_protocol::ServiceTraffic& from) {
-  return {from.is_ready(), from.is_draining(), from.percent(),
-          from.requests(), from.errors(),      from.requests_per_second(),
-          from.p50_us(),   from.p99_us(),      from.queued(),
-          from.running(),  from.queue_us(),    from.refused()};
+  std::vector<LatencyBucket> latency;
+  for (const auto& each : from.latency()) latency.push_back({each.up_to_us(), each.requests()});
+  return {from.is_ready(),   from.is_draining(), from.percent(),
+          from.requests(),   from.errors(),      from.requests_per_second(),
+          from.p50_us(),     from.p99_us(),      from.queued(),
+          from.running(),    from.queue_us(),    from.refused(),
+          std::move(latency)};
 }
 
 void put_rollover(const RolloverInfo& rollover, client_protocol::RolloverInfo& to) {

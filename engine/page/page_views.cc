@@ -11,21 +11,12 @@
 #include "engine/client/messages.hpp"
 #include "engine/client/run_stream.hpp"
 #include "engine/page/page_json.hpp"
-#include "engine/query/measured_services.hpp"
 #include "engine/store/lock.hpp"
 #include "flow/cost.hpp"
 
 namespace flow {
 
 namespace {
-
-std::string durations_json(const std::vector<MeasuredService::Bucket>& durations) {
-  std::string list;
-  for (const auto& [up_to_us, requests] : durations)
-    list += fmt::format("{}[{},{}]", list.empty() ? "" : ",",
-                        up_to_us == 0 ? "null" : std::to_string(up_to_us), requests);
-  return "[" + list + "]";
-}
 
 /// Prices of runs that were submitted without any, as `flow cost` has them.
 CostOptions cost_options(const EngineOptions& options, const std::string& by) {
@@ -71,11 +62,8 @@ std::string page_services(const EngineOptions& options) {
   Reader reader(options);
   std::string services, runs;
   std::set<std::string> versions;
-  for (const auto& [service, durations] : measured_services(options)) {
-    std::string json = service.json();
-    json.pop_back();
-    services += fmt::format(R"({}{},"durations":{}}})", services.empty() ? "" : ",", json,
-                            durations_json(durations));
+  for (const ServiceInfo& service : reader.services()) {
+    services += (services.empty() ? "" : ",") + service.json();
     if (!versions.insert(service.version).second) continue;
     runs += (runs.empty() ? "" : ",") + page_run_row(reader.show(service.version));
   }

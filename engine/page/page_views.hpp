@@ -14,9 +14,8 @@ namespace flow {
 /// process itself is the first. Without one there are none.
 Result<std::string> page_cluster(const std::string& state_dir, GpuReadings& readings);
 
-/// {"services":[…],"runs":[…]}: as `flow services --json`, each with
-/// "durations":[[limit,requests]…] (µs; null for the last one), and the rows of their runs, with
-/// their rollovers. Throws Failed.
+/// {"services":[…],"runs":[…]}: as `flow services --json`, and the rows of their runs, with their
+/// rollovers. Throws Failed.
 std::string page_services(const EngineOptions& options);
 
 /// {"total":…,"tasks":[{"run","name","task","tag","status","waits_for"}…]}: of active runs, at most

@@ -50,6 +50,13 @@ void update_replica(const front::ReplicaStatus& from, ReplicaInfo& replica) {
   if (replica.gpus.empty()) replica.gpus = split_at_commas(from.gpus());
 }
 
+std::vector<LatencyBucket> latency_of(const front::VersionStatus& version) {
+  std::vector<LatencyBucket> latency;
+  for (const front::DurationBucket& bucket : version.durations())
+    latency.push_back({bucket.up_to_us(), bucket.requests()});
+  return latency;
+}
+
 void add_version(const front::Status& front, const front::VersionStatus& version,
                  ServiceInfo& service) {
   service.url = front.url();
@@ -57,7 +64,8 @@ void add_version(const front::Status& front, const front::VersionStatus& version
   service.traffic = {front.is_ready(),   front.is_draining(), version.percent(),
                      version.requests(), version.errors(),    version.requests_per_second(),
                      version.p50_us(),   version.p99_us(),    version.queued(),
-                     version.running(),  version.queue_us(),  version.refused()};
+                     version.running(),  version.queue_us(),  version.refused(),
+                     latency_of(version)};
   for (const front::ReplicaStatus& each : version.replicas()) {
     auto known = std::ranges::find(service.replicas, each.replica(), &ReplicaInfo::name);
     update_replica(each,

@@ -11,7 +11,6 @@
 #include "engine/query/active_services.hpp"
 #include "engine/query/export_folders.hpp"
 #include "engine/query/export_result.hpp"
-#include "engine/query/measured_services.hpp"
 #include "engine/query/plan_preview.hpp"
 #include "engine/query/reader_impl.hpp"
 #include "engine/query/run_logs.hpp"
@@ -176,7 +175,21 @@ std::vector<std::string> Reader::left_runs() const {
 }
 
 std::vector<ServiceInfo> Reader::services() const {
-  return services_of_state(*impl_, [](const std::string& folder) { return front_status(folder); });
+  const OpenedState& opened = *impl_;
+  if (!opened.store) return {};
+  std::vector<RunRecord> records = value_or_throw(all_records(*opened.store));
+  if (std::ranges::all_of(records, [](const auto& each) { return is_over(each.status); }))
+    return {};
+  core::State state = value_or_throw(recover(*opened.store, *opened.blobs));
+  for (RunRecord& record : records) {
+    auto run = state.runs.find(record.id);
+    if (run != state.runs.end()) update_record(run->second, record);
+    record = current_record(opened, std::move(record));
+  }
+  auto ask = [](const std::string& folder) { return front_status(folder); };
+  return active_services(state, records, opened.dir, ask, [&opened](const std::string& run) {
+    return why_not_resumed(*opened.store, run);
+  });
 }
 
 namespace {

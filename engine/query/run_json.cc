@@ -172,18 +172,28 @@ std::string actions_json(const std::vector<ActionInfo>& actions) {
   return json.empty() ? "" : json + "]";
 }
 
+std::string latency_json(const std::vector<LatencyBucket>& latency) {
+  std::string json;
+  for (const LatencyBucket& bucket : latency)
+    json +=
+        fmt::format(R"({}{{"up_to_ms":{},"requests":{}}})", json.empty() ? "" : ",",
+                    bucket.up_to_us == 0 ? "null" : milliseconds(bucket.up_to_us), bucket.requests);
+  return "[" + json + "]";
+}
+
 }  // namespace
 
 std::string ServiceInfo::json() const {
   std::string load =
-      R"("ready":null,"draining":null,"percent":null,"requests":null,"errors":null,"refused":null,"requests_per_second":null,"p50_ms":null,"p99_ms":null,"queue_ms":null,"queued":null,"running":null)";
+      R"("ready":null,"draining":null,"percent":null,"requests":null,"errors":null,"refused":null,"requests_per_second":null,"p50_ms":null,"p99_ms":null,"queue_ms":null,"queued":null,"running":null,"latency":null)";
   if (traffic)
     load = fmt::format(
-        R"("ready":{},"draining":{},"percent":{},"requests":{},"errors":{},"refused":{},"requests_per_second":{:.4g},"p50_ms":{},"p99_ms":{},"queue_ms":{},"queued":{},"running":{})",
+        R"("ready":{},"draining":{},"percent":{},"requests":{},"errors":{},"refused":{},"requests_per_second":{:.4g},"p50_ms":{},"p99_ms":{},"queue_ms":{},"queued":{},"running":{},"latency":{})",
         traffic->is_ready, traffic->is_draining, traffic->percent, traffic->requests,
         traffic->errors, traffic->refused, traffic->requests_per_second,
         milliseconds(traffic->p50_us), milliseconds(traffic->p99_us),
-        milliseconds(traffic->queue_us), traffic->queued, traffic->running);
+        milliseconds(traffic->queue_us), traffic->queued, traffic->running,
+        latency_json(traffic->latency));
   return fmt::format(R"({{"name":{},"status":{},{},{}{}}})", text_or_null(name),
                      text_to_json(status), load, fields_of(*this), not_resumed_json(not_resumed));
 }

@@ -160,7 +160,7 @@ ServiceInfo digits_service() {
   service.url = "http://127.0.0.1:8080";
   service.replicas = {{"digits[0]", "busy", 4711, "local", {"GPU-a"}},
                       {"digits[1]", "waiting", 0, "", {}}};
-  service.traffic = {true, false, 90, 1500, 3, 12.25, 2300, 41'000, 4, 1};
+  service.traffic = {true, false, 90, 1500, 3, 12.25, 2300, 41'000, 4, 1, 0, 0, {}};
   return service;
 }
 

@@ -6,6 +6,7 @@ usage: services.py --flow BIN [TEST...]
 """
 import json
 import os
+import re
 import signal
 import sys
 import urllib.request
@@ -55,6 +56,23 @@ BODY = json.dumps({"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "d
 def infer(url):
     with urllib.request.urlopen(url + "/v2/models/scale/infer", BODY, timeout=60) as answer:
         return json.load(answer)["outputs"][0]["data"]
+
+
+def counted_durations(url, version):
+    """The histogram of the version at /metrics of its front: (limit in seconds, requests), not cumulative."""
+    with urllib.request.urlopen(url + "/metrics", timeout=60) as answer:
+        text = answer.read().decode()
+    buckets, before = [], 0
+    for of, limit, number in re.findall(r'^flow_service_request_duration_seconds_bucket\{model="scale",version="(.*?)",le="(.*?)"\} (\d+)$', text, re.MULTILINE):
+        if of == version:
+            buckets.append((limit, int(number) - before))
+            before = int(number)
+    return buckets
+
+
+def latency_of(service):
+    """The same, of `latency` of the service."""
+    return [("+Inf" if bucket["up_to_ms"] is None else "%g" % (bucket["up_to_ms"] / 1000), bucket["requests"]) for bucket in service["latency"]]
 
 
 class Services(Place):
@@ -240,6 +258,7 @@ return flow.pipeline("held", {}, function() return hold("%s", "a") end)''' % sel
         for varying in ("requests_per_second", "p50_ms", "p99_ms"):
             self.assertGreater(service.pop(varying), 0)
         self.assertGreaterEqual(service.pop("queue_ms"), 0)
+        self.assertEqual(sum(bucket["requests"] for bucket in service.pop("latency")), 5)
         self.assertEqual(service, {
             "name": "prod", "service": "scale", "version": left["run"], "status": "serving", "url": url, "ready": True,
             "draining": False, "percent": 100, "requests": 5, "errors": 0, "refused": 0, "queued": 0, "running": 0, "access_log": None,
@@ -251,6 +270,25 @@ return flow.pipeline("held", {}, function() return hold("%s", "a") end)''' % sel
         self.assertRegex(second, r"^    scale  ready  process \d+  local$")
         self.good("stop", "prod")
         self.assertEqual(self.good("services", "--json").out, "")
+
+    def test_the_latency_of_a_service_is_the_histogram_of_its_metrics(self):
+        address = "127.0.0.1:%d" % unused_port()
+        head = self.start("head", "--listen", address, "--jobs", "2")
+        self.until("the head listens", lambda: os.path.exists(os.path.join(self.state, "socket")))
+        left = self.detached("run", ".", "--name", "prod")
+        url = left["services"][0]["url"]
+        (service,) = self.good("services", "--json").lines()
+        self.assertEqual([bucket["requests"] for bucket in service["latency"]], [0] * 17)
+        for _ in range(50):
+            self.assertEqual(infer(url), [8])
+        for words in ([], ["--head", address, "--secret-file", os.path.join(self.state, "secret")]):
+            (service,) = self.good("services", "--json", *words).lines()
+            self.assertEqual(latency_of(service), counted_durations(url, left["run"]))
+            self.assertEqual(sum(bucket["requests"] for bucket in service["latency"]), 50)
+            self.assertEqual([bucket["up_to_ms"] for bucket in service["latency"]][-1], None)
+        self.good("stop", "prod")
+        head.send_signal(signal.SIGINT)
+        self.exits(0, self.end(head))
 
     def test_each_replica_of_a_service_is_listed(self):
         self.write("pipeline.lua", SCRIPT.replace("port = 0", "port = 0, replicas = 2"))

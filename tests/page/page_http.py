@@ -303,8 +303,8 @@ class PageHttp(PagePlace):
             self.request(listed[0]["url"], number)
         (service,) = self.data("/api/services")["services"]
         counted = self.durations(listed[0]["url"], service["version"])
-        self.assertEqual(sum(requests for _, requests in service["durations"]), 3)
-        self.assertEqual({"+Inf" if limit is None else "%g" % (limit / 1e6): requests for limit, requests in service["durations"]}, counted)
+        self.assertEqual(sum(bucket["requests"] for bucket in service["latency"]), 3)
+        self.assertEqual({"+Inf" if bucket["up_to_ms"] is None else "%g" % (bucket["up_to_ms"] / 1e3): bucket["requests"] for bucket in service["latency"]}, counted)
         run = self.act("/api/runs/prod/rollback")["run"]
         (action,) = self.show(run)["actions"]
         self.assertEqual(action["action"], "rollback")

@@ -282,7 +282,7 @@ class Views(Browsing):
 
         def columns():
             columns = self.driver.execute_script("return [...document.querySelectorAll('.column')].map((each) => [each.dataset.limit, each.dataset.requests, each.innerText.trim()])")
-            return {"%g" % (int(limit) / 1e6) if limit else "+Inf": (int(requests), text) for limit, requests, text in columns}
+            return {"%g" % (float(limit) / 1e3) if limit else "+Inf": (int(requests), text) for limit, requests, text in columns}
         shown = columns()
         self.assertEqual({limit: requests for limit, (requests, _) in shown.items() if requests}, {limit: requests for limit, requests in counted.items() if requests})
         self.assertEqual(sum(requests for requests, _ in shown.values()), 30)

@@ -3,7 +3,6 @@
 
 #include <catch2/catch.hpp>
 
-#include "engine/query/measured_services.hpp"
 #include "engine/runs/front_folder.hpp"
 
 using namespace flow;
@@ -91,7 +90,8 @@ TEST_CASE("a service has the traffic and the replicas that its front reports") {
       "{\"name\":\"prod\",\"status\":\"serving\",\"ready\":true,\"draining\":false,\"percent\":10,"
       "\"requests\":7,\"errors\":1,\"refused\":4,\"requests_per_second\":3.5,\"p50_ms\":1.2,\"p99_"
       "ms\":9,"
-      "\"queue_ms\":2.5,\"queued\":2,\"running\":1,\"service\":\"digits\",\"version\":\"r1\","
+      "\"queue_ms\":2.5,\"queued\":2,\"running\":1,\"latency\":[],\"service\":\"digits\","
+      "\"version\":\"r1\","
       "\"url\":\"http://"
       "127.0.0.1:8080\",\"access_log\":null,\"scaling\":null,\"replicas\":[{\"name\":\"digits\","
       "\"status\":\"busy\","
@@ -110,7 +110,8 @@ TEST_CASE("without an answer of the front a service has what the state knows") {
         "{\"name\":null,\"status\":\"running\",\"ready\":null,\"draining\":null,\"percent\":null,"
         "\"requests\":null,\"errors\":null,\"refused\":null,\"requests_per_second\":null,\"p50_"
         "ms\":null,"
-        "\"p99_ms\":null,\"queue_ms\":null,\"queued\":null,\"running\":null,\"service\":\"digits\","
+        "\"p99_ms\":null,\"queue_ms\":null,\"queued\":null,\"running\":null,\"latency\":null,"
+        "\"service\":\"digits\","
         "\"version\":\"r1\",\"url\":null,\"access_log\":null,\"scaling\":null,\"replicas\":[{"
         "\"name\":\"digits\","
         "\"status\":\"starting\",\"pid\":null,\"worker\":\"local\",\"gpus\":[]}]}\n");
@@ -168,20 +169,19 @@ TEST_CASE("a service of a run that could not be resumed is listed with the reaso
   CHECK(services[0].not_resumed.empty());
 }
 
-TEST_CASE("the durations of requests are those that the front has of the version") {
+TEST_CASE("the latency of a service is the histogram that the front has of the version") {
   front::Status status = front_of("r1");
-  for (auto [up_to_us, requests] : {std::pair{500, 3}, {1'000, 0}, {0, 2}}) {
+  for (auto [up_to_us, requests] : {std::pair{500, 3}, {1'000'000, 0}, {0, 2}}) {
     front::DurationBucket& bucket = *status.mutable_versions(0)->add_durations();
     bucket.set_up_to_us(up_to_us);
     bucket.set_requests(static_cast<uint64_t>(requests));
   }
-  ServiceInfo service;
-  service.version = "r1";
-  MeasuredService measured = measured_service(service, &status);
-  REQUIRE(measured.durations.size() == 3);
-  CHECK((measured.durations[0].up_to_us == 500 && measured.durations[0].requests == 3));
-  CHECK((measured.durations[2].up_to_us == 0 && measured.durations[2].requests == 2));
-  service.version = "r2";
-  CHECK(measured_service(service, &status).durations.empty());
-  CHECK(measured_service(service, nullptr).durations.empty());
+  core::State state = serving_state("prod", "http://127.0.0.1:8080");
+  auto services =
+      active_services(state, {record_with("prod", "serving")}, "/s",
+                      [&](const std::string&) -> Result<front::Status> { return status; });
+  REQUIRE(services.size() == 1);
+  CHECK(services[0].json().find(R"("latency":[{"up_to_ms":0.5,"requests":3},{"up_to_ms":1000,)"
+                                R"("requests":0},{"up_to_ms":null,"requests":2}])") !=
+        std::string::npos);
 }

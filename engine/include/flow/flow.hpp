@@ -266,6 +266,11 @@ struct ReplicaInfo {
   std::string worker;             ///< "local": the machine of the engine; "" while it waits
   std::vector<std::string> gpus;  ///< UUIDs
 };
+/// Answered requests whose duration is in one range.
+struct LatencyBucket {
+  int64_t up_to_us = 0;  ///< and longer than that of the bucket before; 0: the last, without bound
+  uint64_t requests = 0;
+};
 /// What the front of a service counts for one version of it.
 struct ServiceTraffic {
   bool is_ready = false;     ///< the service answers requests, by this version or another one
@@ -278,6 +283,9 @@ struct ServiceTraffic {
   uint64_t queued = 0, running = 0;  ///< requests, now
   int64_t queue_us = 0;              ///< mean time of a request before its batch, of the last 10 s
   uint64_t refused = 0;              ///< requests that got status 429 or 503 and were not accepted
+  /// All answered requests of the version by their duration: the histogram of the front's /metrics.
+  /// Empty if the front is of a build that does not tell.
+  std::vector<LatencyBucket> latency;
 };
 /// A service of an active run: a version of what is served under the run's name.
 struct ServiceInfo {

@@ -32,17 +32,18 @@ function latency(service) {
   }));
 }
 
-const upTo = (us) => (us === null ? "longer" : us < 1e6 ? `${us / 1e3} ms` : `${us / 1e6} s`);
+const upTo = (limit) => (limit === null ? "longer" : limit < 1e3 ? `${limit} ms` : `${limit / 1e3} s`);
 
 /** Requests by their duration, as at /metrics: columns from the first limit with requests to the
- *  last one. `durations`: [limit in µs, or null for none, requests]. */
-function histogram(durations, title) {
-  const all = durations.reduce((sum, [, requests]) => sum + requests, 0);
-  if (all === 0) return h("p", { class: "quiet histogram-note" }, durations.length === 0 ? "The durations of its requests are not known." : "No request has been answered yet.");
+ *  last one. `latency` as in `flow services --json`; null if the front does not answer. */
+function histogram(latency, title) {
+  const buckets = (latency ?? []).map((each) => [each.up_to_ms, each.requests]);
+  const all = buckets.reduce((sum, [, requests]) => sum + requests, 0);
+  if (all === 0) return h("p", { class: "quiet histogram-note" }, buckets.length === 0 ? "The durations of its requests are not known." : "No request has been answered yet.");
   const isFull = ([, requests]) => requests > 0;
-  const first = Math.max(0, durations.findIndex(isFull) - 1);
-  const last = durations.length - [...durations].reverse().findIndex(isFull);
-  const shown = durations.slice(first, last + 1);
+  const first = Math.max(0, buckets.findIndex(isFull) - 1);
+  const last = buckets.length - [...buckets].reverse().findIndex(isFull);
+  const shown = buckets.slice(first, last + 1);
   const most = Math.max(...shown.map(([, requests]) => requests));
   const text = shown.filter(isFull).map(([limit, requests]) => `${count(requests)} ${limit === null ? "longer" : `up to ${upTo(limit)}`}`).join(", ");
   return h("figure", { class: "histogram" },
@@ -72,7 +73,7 @@ function serviceElement(service, run) {
       fact("Share of the traffic", "percent", known(service.percent, (percent) => `${percent}%`)),
       fact("Replicas", "replicas", service.scaling ? `${service.replicas.length}, wanted ${service.scaling.wanted} of ${service.scaling.min} to ${service.scaling.max}` : String(service.replicas.length)),
       service.url ? fact("URL", "id", service.url) : null),
-    h("h4", {}, "Duration of requests: median and 99th percentile of the last 10 s"), latency(service), histogram(service.durations, title),
+    h("h4", {}, "Duration of requests: median and 99th percentile of the last 10 s"), latency(service), histogram(service.latency, title),
     rollover ? h("p", { class: "rollover" }, `Rollover: ${rollover}`) : null,
     h("div", { class: "scroll", role: "region", "aria-label": `Replicas of ${title}`, tabindex: "0" }, h("table", {}, h("caption", { class: "unseen" }, `Replicas of ${title}`),
       h("thead", {}, h("tr", {}, REPLICA_COLUMNS.map((each) => h("th", { scope: "col" }, each)))), h("tbody", {}, service.replicas.map(replicaRow)))));
