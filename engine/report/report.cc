@@ -44,6 +44,14 @@ std::string machine_fields() {
       text_to_json(fmt::format("{} {} {}", machine.sysname, machine.release, machine.machine)));
 }
 
+/// `"driver":…`: the version of the NVIDIA driver that this machine has loaded, or null.
+std::string driver_field() {
+  constexpr uint64_t kVersionMax = 4096;
+  auto text = read_file("/sys/module/nvidia/version", kVersionMax);
+  if (!text.ok()) return R"("driver":null)";
+  return fmt::format(R"("driver":{})", text_to_json(text->substr(0, text->find('\n'))));
+}
+
 void check_free(const ReportOptions& how) {
   std::error_code failed;
   bool is_taken = std::filesystem::symlink_status(how.target, failed).type() !=
@@ -62,8 +70,9 @@ std::string report_html(const EngineOptions& options, const std::vector<std::str
   for (const std::string& id : selected_runs(options, selectors))
     runs += (runs.empty() ? "" : ",") + report_run_data(options, id);
   std::string data =
-      fmt::format(R"({{"made":"{}","version":{},"user":{},{},"runs":[{}]}})", format_time(made_ms),
-                  text_to_json(version()), text_to_json(own_user_name()), machine_fields(), runs);
+      fmt::format(R"({{"made":"{}","version":{},"user":{},{},{},"runs":[{}]}})",
+                  format_time(made_ms), text_to_json(version()), text_to_json(own_user_name()),
+                  machine_fields(), driver_field(), runs);
   return report_document(data, made_ms);
 }
 

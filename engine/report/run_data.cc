@@ -14,6 +14,7 @@
 #include "engine/query/run_logs.hpp"
 #include "engine/query/task_values.hpp"
 #include "engine/report/log_excerpt.hpp"
+#include "engine/submission/run_inputs.hpp"
 #include "engine/value/utf8.hpp"
 #include "flow/digest.hpp"
 
@@ -82,9 +83,15 @@ class RunData {
     for (const auto& [name, content] : from_.bundle.files)
       append(list, fmt::format(R"({{"name":{},"sha256":"{}","bytes":{}}})", text_to_json(name),
                                sha256(content).hex(), content.size()));
-    return fmt::format(R"({{"bundle":"{}","plan":"{}","main":{},"files":[{}]}})",
+    return fmt::format(R"({{"bundle":"{}","plan":"{}","main":{},"revision":{},"files":[{}]}})",
                        loaded.record.bundle_digest.hex(), loaded.record.plan_digest.hex(),
-                       text_to_json(from_.bundle.main), list);
+                       text_to_json(from_.bundle.main), revision(), list);
+  }
+
+  /// The git revision at submission.
+  std::string revision() const {
+    return to_json(
+        revision_value(value_or_throw(inputs_of(*from_.opened.store, info_.id)).revision));
   }
 
   /// Where it ran: all workers that ran the newest attempt of a task, with the GPUs that they used.

@@ -392,6 +392,23 @@ Result<BuiltGraph> build(const Submission& submission, Builder& builder) {
   return built;
 }
 
+namespace {
+
+/// Of the files that the script consists of. A client of a head built its graph elsewhere, and a
+/// script from the standard input is in no folder.
+std::optional<SourceRevision> revision_of(const Submission& submission, const Bundle& bundle) {
+  constexpr int64_t kGit_ms = 1000;
+  if (submission.built || submission.pinned || bundle.main == kStdinScript) return {};
+  std::optional<SourceRevision> revision = source_revision(bundle.root);
+  if (!revision) return {};
+  std::vector<std::string> files;
+  for (const auto& [name, text] : bundle.files) files.push_back(name);
+  revision->is_dirty = files_differ(bundle.root, files, kGit_ms);
+  return revision;
+}
+
+}  // namespace
+
 Result<Prepared> prepare(const SubmissionContext& context, const Submission& submission) {
   FLOW_TRY(check_name(submission.options.name));
   auto built = submission.built ? accept_prebuilt_graph(*submission.built)
@@ -438,6 +455,7 @@ Result<Prepared> prepare(const SubmissionContext& context, const Submission& sub
   auto config = kept_config(submission.options.config);
   FLOW_TRY(config);
   inputs.config = std::move(*config);
+  if (context.purpose == Purpose::run) inputs.revision = revision_of(submission, *bundle);
   Result<NotifySettings> notify = NotifySettings();
   if (context.purpose == Purpose::run) notify = notify_settings(submission);
   FLOW_TRY(notify);
@@ -477,7 +495,8 @@ Result<Prepared> prepare(const SubmissionContext& context, const Submission& sub
   record.plan_digest = sha256(prepared.plan_bytes);
   prepared.context.bundle = std::make_shared<const std::string>(std::move(built->bundle_bytes));
   record.bundle_digest = sha256(*prepared.context.bundle);
-  if (!inputs.files.empty() || !inputs.config.is_nil()) prepared.inputs = encode_inputs(inputs);
+  if (!inputs.files.empty() || !inputs.config.is_nil() || inputs.revision)
+    prepared.inputs = encode_inputs(inputs);
   prepared.context.request = submission.options.request;
   prepared.context.budget = std::move(*budget);
   prepared.context.is_budget_asked = !submission.options.budget.empty();

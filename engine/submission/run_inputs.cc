@@ -99,7 +99,8 @@ std::string encode_inputs(const Inputs& inputs) {
   }
   return encode_value(Value::map({{"params", inputs.params},
                                   {"files", Value::list(std::move(files))},
-                                  {"config", inputs.config}}));
+                                  {"config", inputs.config},
+                                  {"revision", revision_value(inputs.revision)}}));
 }
 
 Result<Inputs> decode_inputs(std::string_view bytes) {
@@ -108,6 +109,7 @@ Result<Inputs> decode_inputs(std::string_view bytes) {
   Inputs inputs;
   if (const Value* params = value->find("params")) inputs.params = *params;
   if (const Value* config = value->find("config")) inputs.config = *config;
+  if (const Value* revision = value->find("revision")) inputs.revision = get_revision(*revision);
   const Value* files = value->find("files");
   if (files == nullptr || files->kind() != Value::Kind::table) return inputs;
   for (const Value& file : files->as_table().list) {

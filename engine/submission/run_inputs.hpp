@@ -1,11 +1,13 @@
 // The input files of a run. A resumed run continues with the content that was read when it was
 // submitted; this module finds out whether the files have changed since.
 #pragma once
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "engine/store/store.hpp"
+#include "engine/submission/source_revision.hpp"
 #include "flow/value.hpp"
 
 namespace flow {
@@ -14,11 +16,12 @@ struct Inputs {
   Value params;             // as they were given: paths of files, not their content
   std::vector<File> files;  // parameters and others, as they were read; `origin` is the path
   Value config{};           // encoded by task_configuration.hpp; nil if there was none
+  std::optional<SourceRevision> revision{};  // of the script's folder
 };
 
 std::string encode_inputs(const Inputs& inputs);
 Result<Inputs> decode_inputs(std::string_view bytes);
-/// The inputs of the run; empty if it read none or was submitted from another machine.
+/// The inputs of the run; empty if nothing of it is kept or it was submitted from another machine.
 Result<Inputs> inputs_of(const Store& store, const std::string& run);
 
 /// Paths of differing inputs; each is in at most one list.

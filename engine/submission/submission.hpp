@@ -85,7 +85,7 @@ struct Prepared {
   RunContext context;
   std::shared_ptr<const Plan> plan;
   std::string plan_bytes;
-  std::string inputs;  // encoded, of run_inputs.hpp; "" if no file was read
+  std::string inputs;  // encoded, of run_inputs.hpp; "" if there is nothing to keep
 };
 
 }  // namespace flow

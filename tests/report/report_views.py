@@ -10,7 +10,10 @@ import hashlib
 import json
 import os
 import re
+import shutil
+import subprocess
 import sys
+import unittest
 import zlib
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "page"))
@@ -18,7 +21,7 @@ import page_views  # noqa: E402, before selenium: it may start again with Debian
 import browser  # noqa: E402
 from page_place import BIG, SCRIPT, WAITS, PagePlace  # noqa: E402
 from page_views import counts_in, set_counts  # noqa: E402
-from place import main  # noqa: E402
+from place import OPTIONS, main  # noqa: E402
 
 SIZE_MAX = 5 * 1000 * 1000
 
@@ -167,6 +170,52 @@ class Reports(PagePlace):
         self.click("#results tbody a")
         self.wait("the task", lambda: self.text("h1") == "copy" and len(self.rows("#outputs tbody tr")) == 1)
         self.assertEqual([row[0] for row in self.rows("#outputs tbody tr")], ["/copy/copied.txt"])
+        self.is_quiet()
+
+    def git(self, *words):
+        isolated = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
+        done = subprocess.run(["git", "-C", self.path("."), "-c", "user.name=a", "-c", "user.email=a@b", *words], env={**os.environ, **isolated},
+                              capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout.strip()
+
+    @unittest.skipUnless(shutil.which("git"), "git is not installed")
+    def test_the_git_revision_of_the_code(self):
+        """At submission: the commit, and whether files of the run differ from it."""
+        script = 'local flow = require "flow"\nlocal lib = require "lib"\nreturn flow.pipeline("none", {}, function() return lib end)'
+        self.write("code.lua", script)
+        self.write("lib.lua", "return 1")
+        self.good("run", "code.lua", "--name", "outside", "--quiet")
+        self.git("init", "--quiet")
+        self.git("add", "code.lua")
+        self.git("commit", "--quiet", "-m", "one")
+        first = self.git("rev-parse", "HEAD")
+        self.good("run", "code.lua", "--name", "untracked", "--quiet")
+        self.git("add", "lib.lua")
+        self.git("commit", "--quiet", "-m", "two")
+        second = self.git("rev-parse", "HEAD")
+        self.write("notes.txt", "of no run")
+        self.good("run", "code.lua", "--name", "clean", "--quiet")
+        self.write("lib.lua", "return 2")
+        self.good("run", "code.lua", "--name", "changed", "--quiet")
+        typed = subprocess.run([OPTIONS.flow, "run", "-", "--name", "typed", "--quiet"], cwd=self.folder, env=self.env, input=script, text=True, timeout=600)
+        self.assertEqual(typed.returncode, 0)
+        names = ["outside", "untracked", "clean", "changed", "typed"]
+        path, data = self.report(*names)
+        self.assertEqual([run["code"]["revision"] for run in data["runs"]], [
+            None, {"id": first, "dirty": True}, {"id": second, "dirty": False}, {"id": second, "dirty": True}, None])
+        driver = self.read("/sys/module/nvidia/version").strip() if os.path.exists("/sys/module/nvidia/version") else None
+        self.assertEqual(data["driver"], driver)
+        self.browse(path)
+        for run, text in zip(data["runs"], (None, first + " with changes that are not committed", second)):
+            self.open_view("#/runs/" + run["row"]["run"])
+            self.wait("the code", lambda: self.all("#code .facts"))
+            if text is None:
+                self.assertNotIn("Git revision", self.text("#code"))
+            else:
+                self.assertIn("Git revision" + text, self.text("#code"))
+                self.assertEqual("with changes" in self.text("#code"), "with changes" in text)
+            self.assertEqual("NVIDIA driver" in self.text("#made-on"), driver is not None)
         self.is_quiet()
 
     def test_text_of_a_run_is_never_markup(self):

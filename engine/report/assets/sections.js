@@ -63,10 +63,17 @@ function filesSection(run) {
     results.length > 0 ? [h("h3", {}, "Files of the result"), h("div", { id: "results" }, fileTable("Files of the result", run, results))] : null);
 }
 
+/** Of `code.revision`, which is null if the script was in no repository. */
+function revisionText({ id, dirty }) {
+  const state = dirty === true ? " with changes that are not committed" : dirty === false ? "" : " (whether its files were changed is not known)";
+  return h("span", {}, h("span", { class: "id" }, id), state);
+}
+
 function codeSection(run) {
   const { code } = run;
   return section("code", "Code",
-    h("div", { class: "facts" }, fact("Bundle (SHA-256)", id(code.bundle)), fact("Plan (SHA-256)", id(code.plan)), fact("Script", id(code.main))),
+    h("div", { class: "facts" }, fact("Bundle (SHA-256)", id(code.bundle)), fact("Plan (SHA-256)", id(code.plan)), fact("Script", id(code.main)),
+      code.revision ? fact("Git revision", revisionText(code.revision)) : null),
     code.files.length > 0 ? plainTable("Files of the code", [["File", "main"], ["SHA-256", ""], ["Size", "number"]],
       code.files.map((file) => [file.name, id(file.sha256), bytes(file.bytes)])) : h("p", { class: "quiet" }, "The state no longer has the code."));
 }
@@ -77,7 +84,7 @@ function environmentSection(report, run) {
     h("div", { class: "facts" }, fact("Script", id(environment.script)), fact("Folder", id(environment.directory)), fact("User", id(environment.user))),
     environment.workers.length > 0 ? plainTable("Workers", [["Worker", "main"], ["Tasks", "number"], ["GPUs", ""]],
       environment.workers.map((each) => [each.name, count(each.tasks), id(each.gpus.join(", "))])) : h("p", { class: "quiet" }, "No task ran."),
-    h("p", { class: "quiet", id: "made-on" }, `This report was made by ${report.user} with flow ${report.version} on ${report.host} (${report.system}). The worker “local” is the machine of the process that executed the run.`));
+    h("p", { class: "quiet", id: "made-on" }, `This report was made by ${report.user} with flow ${report.version} on ${report.host} (${report.system}${report.driver ? `, NVIDIA driver ${report.driver} at the time of the report` : ""}). The worker “local” is the machine of the process that executed the run.`));
 }
 
 export const runSections = (report, run) => [usageSection(run), filesSection(run), codeSection(run), environmentSection(report, run)];
