@@ -89,8 +89,9 @@ Result<std::unique_ptr<LocalEngine>> LocalEngine::open(const EngineOptions& opti
   engine->server_ = std::move(*server);
   if (engine->cluster_)
     engine->cluster_->serve_clients(
-        [&to = *engine->server_](std::shared_ptr<cluster::SessionChannel> channel) {
-          to.accept(std::make_shared<SessionConnection>(std::move(channel)));
+        [&to = *engine->server_](std::shared_ptr<cluster::SessionChannel> channel,
+                                 const std::string& host) {
+          to.accept(std::make_shared<SessionConnection>(std::move(channel), host));
         });
   return engine;
 }

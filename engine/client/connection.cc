@@ -219,6 +219,11 @@ int64_t SessionConnection::reconnect_window_ms() const {
   }
 }
 
+std::string UnixConnection::requester(std::string_view said) const {
+  std::string clean = clean_requester(said);
+  return clean.empty() ? own_requester() : clean;
+}
+
 void UnixConnection::shut_down() { ::shutdown(descriptor_, SHUT_RDWR); }
 
 std::string socket_path(const std::string& state_dir) { return state_dir + "/socket"; }

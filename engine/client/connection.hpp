@@ -65,8 +65,8 @@ class EngineConnection {
   /// use the connection during this call. Only clients over a Unix socket detect stalls, and only
   /// where receive() has no time limit.
   virtual void set_stall_handler(std::function<void()>) {}
-  /// The requester of a request without a name.
-  virtual std::string default_requester() const { return "unknown"; }
+  /// Who asks, at a server, for a request that names `said` as its requester; "": it names none.
+  virtual std::string requester(std::string_view said) const = 0;
   /// Whether the peer speaks another version of the protocol. Only for the thread that receives.
   bool is_other_version() const { return is_other_version_; }
 
@@ -110,8 +110,8 @@ class UnixConnection final : public EngineConnection {
   static Result<std::unique_ptr<UnixConnection>> connect(const std::string& path);
   void shut_down() override;
   bool is_stalled() const override { return stalled_; }
-  /// The user of this process.
-  std::string default_requester() const override { return own_requester(); }
+  /// As the request says; the user of this process if it says nothing.
+  std::string requester(std::string_view said) const override;
   void set_stall_handler(std::function<void()> on_stalled) override {
     on_stalled_ = std::move(on_stalled);
   }
@@ -137,11 +137,17 @@ constexpr int64_t kReconnectAfterTimeoutMs = 50'000;
 /// A connection over a session between machines whose peers share a secret.
 class SessionConnection final : public EngineConnection {
  public:
-  explicit SessionConnection(std::shared_ptr<cluster::SessionChannel> channel)
-      : channel_(std::move(channel)) {}
+  /// `peer_host`: the peer's address without its port; only a server needs it.
+  explicit SessionConnection(std::shared_ptr<cluster::SessionChannel> channel,
+                             std::string peer_host = "")
+      : channel_(std::move(channel)), peer_host_(std::move(peer_host)) {}
   ~SessionConnection() override { shut_down(); }
   void shut_down() override { channel_->close("the connection was closed"); }
   int64_t reconnect_window_ms() const override;
+  /// With the peer's address: the secret proves no user.
+  std::string requester(std::string_view said) const override {
+    return requester_from(said, peer_host_);
+  }
 
  private:
   bool write(std::string_view bytes) override { return channel_->write(bytes); }
@@ -149,6 +155,7 @@ class SessionConnection final : public EngineConnection {
     return channel_->read(to, size, until);
   }
   const std::shared_ptr<cluster::SessionChannel> channel_;
+  const std::string peer_host_;
 };
 
 /// The path of the Unix socket on which the engine of the state listens.

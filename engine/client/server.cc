@@ -200,7 +200,7 @@ void Server::serve(Client& client) {
       } else if (request->has_export_result()) {
         export_result(connection, request->export_result());
       } else {
-        send_whole(connection, reply_to(*request, connection.default_requester()));
+        send_whole(connection, reply_to(*request, connection));
       }
     } catch (const Failed& failed) {
       connection.send(error_reply(failed.error));
@@ -247,11 +247,8 @@ void Server::export_result(EngineConnection& connection,
   connection.send(exported);
 }
 
-ServerReply Server::reply_to(const ClientRequest& request, const std::string& requester) {
-  auto who = [&](std::string_view said) {
-    std::string clean = clean_requester(said);
-    return clean.empty() ? requester : clean;
-  };
+ServerReply Server::reply_to(const ClientRequest& request, const EngineConnection& connection) {
+  auto who = [&](std::string_view said) { return connection.requester(said); };
   ServerReply reply = done_reply();
   switch (request.kind_case()) {
     case ClientRequest::kPing:
@@ -353,7 +350,7 @@ std::shared_ptr<detail::RunHandle> Server::start(const ClientRequest& request,
 
 void Server::serve_run(Client& client, const ClientRequest& request) {
   Submission submission = submission_of(request);
-  if (submission.by.empty()) submission.by = client.connection->default_requester();
+  submission.by = client.connection->requester(submission.by);
   const std::string& name = submission.options.request;
   auto run_count = std::make_shared<ActiveRunCount>(*this);
   std::shared_ptr<ClientRunSession> session = find(name);

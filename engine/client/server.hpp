@@ -51,9 +51,9 @@ class Server {
   void accept_clients();
   bool ensure_capacity();
   void serve(Client& client);
-  /// The one reply to a request that does not start a run. Throws Failed, as the next.
-  /// `requester`: who asks, if the request does not say it.
-  ServerReply reply_to(const ClientRequest& request, const std::string& requester);
+  /// The one reply to a request of `connection` that does not start a run. Throws Failed, as the
+  /// next.
+  ServerReply reply_to(const ClientRequest& request, const EngineConnection& connection);
   void show_run(EngineConnection& connection, const client_protocol::ShowRun& request);
   void export_result(EngineConnection& connection, const client_protocol::ExportResult& request);
   void serve_run(Client& client, const ClientRequest& request);

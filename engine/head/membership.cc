@@ -32,6 +32,13 @@ std::optional<Result<cluster::BlobReader>> inline_blob(EngineLoop& engine_loop,
   return Result<cluster::BlobReader>(cluster::BlobReader::of_bytes(std::move(**row)));
 }
 
+/// The host of a link's description such as "10.0.0.9:41231 (tcp)"; "" if it begins with no
+/// address.
+std::string host_of(std::string_view description) {
+  auto address = parse_address(description.substr(0, description.find(' ')));
+  return address.ok() ? address->host : "";
+}
+
 }  // namespace
 
 Result<std::unique_ptr<ClusterMembership>> ClusterMembership::start(EngineLoop& engine_loop,
@@ -158,8 +165,7 @@ ClusterMembership::~ClusterMembership() {
   if (thread_.joinable()) thread_.join();
 }
 
-void ClusterMembership::serve_clients(
-    std::function<void(std::shared_ptr<cluster::SessionChannel>)> handler) {
+void ClusterMembership::serve_clients(ClientHandler handler) {
   std::lock_guard lock(clients_mutex_);
   client_handler_ = std::move(handler);
 }
@@ -183,7 +189,7 @@ std::shared_ptr<cluster::SessionUser> ClusterMembership::on_client(
     link->end(kWhy);
     return nullptr;
   }
-  client_handler_(channel);
+  client_handler_(channel, host_of(link->link()->description()));
   return channel;
 }
 

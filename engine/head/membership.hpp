@@ -86,9 +86,12 @@ class ClusterMembership final : private cluster::WorkerListenerUser {
   std::vector<GpuSamples::TimedSample> gpu_samples_of(const std::string& name) const;
   /// Whether the worker left after a drain.
   bool has_left(const std::string& name) const;
+  /// `host`: the client's address without its port.
+  using ClientHandler =
+      std::function<void(std::shared_ptr<cluster::SessionChannel>, const std::string& host)>;
   /// Sets the handler of clients that connect to this head; it must not block. Null: clients are
   /// rejected. Waits for running calls.
-  void serve_clients(std::function<void(std::shared_ptr<cluster::SessionChannel>)> handler);
+  void serve_clients(ClientHandler handler);
 
  private:
   static constexpr size_t kKnownWorkersMax = core::kWorkersMax;
@@ -133,7 +136,7 @@ class ClusterMembership final : private cluster::WorkerListenerUser {
   EngineLoop& engine_loop_;
   const std::function<int64_t()> now_us_;
   std::mutex clients_mutex_;
-  std::function<void(std::shared_ptr<cluster::SessionChannel>)> client_handler_;
+  ClientHandler client_handler_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   bool quit_ = false;

@@ -8,6 +8,7 @@
 #include "engine/base/address.hpp"
 #include "engine/crypto/seal.hpp"
 #include "engine/serve/http/field_text.hpp"
+#include "flow/digest.hpp"
 
 namespace flow {
 
@@ -28,6 +29,15 @@ std::string_view field_of(const HttpRequest& request, std::string_view name) {
   for (const HttpField& field : request.fields)
     if (equal_names(field.name, name)) return field.value;
   return {};
+}
+
+/// The number of the text that `given` is, by the first of equal ones. The time does not depend on
+/// how much of a text is right, or on which one it is.
+std::optional<size_t> find_secret(const std::vector<std::string>& secrets, std::string_view given) {
+  std::optional<size_t> found;
+  for (size_t i = secrets.size(); i-- > 0;)
+    if (secrets_equal(given, secrets[i])) found = i;
+  return found;
 }
 
 /// The host of `Host`, which the reader of requests has checked, without its port.
@@ -55,30 +65,43 @@ HttpResponse refusal_page(int status, std::string_view title, std::string_view t
 
 }  // namespace
 
-PageTokens PageTokens::make() { return {make_token(), make_token(), make_token()}; }
+PageTokens PageTokens::make(size_t keys) {
+  PageTokens tokens{make_token(), make_token(), make_token()};
+  for (size_t i = 0; i < keys; i++) tokens.key_cookies.push_back(make_token());
+  return tokens;
+}
+
+std::string page_key_mark(std::string_view key) {
+  constexpr size_t kDigits = 8;
+  return sha256(key).hex().substr(0, kDigits);
+}
 
 PageAccess::PageAccess(PageTokens tokens, uint16_t port, PageExposure exposure)
     : tokens_(std::move(tokens)),
       cookie_name_(fmt::format("flow_page_{}", port)),
       exposure_(std::move(exposure)) {}
 
-/// The time does not depend on how much of a key is right.
-bool PageAccess::is_key(std::string_view given) const {
-  bool is_one = false;
-  for (const std::string& key : exposure_.keys) is_one |= secrets_equal(given, key);
-  return is_one;
+std::optional<size_t> PageAccess::find_key(std::string_view given) const {
+  return find_secret(exposure_.keys, given);
 }
 
-std::string PageAccess::cookie_fields() const {
+std::string PageAccess::cookie_fields(const std::string& cookie) const {
   return fmt::format("Set-Cookie: {}={}; HttpOnly; SameSite=Strict; Path=/{}\r\n", cookie_name_,
-                     tokens_.cookie, exposure_.is_encrypted ? "; Secure" : "");
+                     cookie, exposure_.is_encrypted ? "; Secure" : "");
 }
 
 /// By the cookie, or as a program that sends a key with each request.
-bool PageAccess::is_known(const HttpRequest& request) const {
-  if (has_cookie(request)) return true;
-  auto key = bearer_of(request);
-  return key && is_key(*key);
+std::optional<PageAccess::Permit> PageAccess::permit_of(const HttpRequest& request) const {
+  if (auto permit = permit_by_cookie(request)) return permit;
+  auto bearer = bearer_of(request);
+  if (!bearer) return std::nullopt;
+  auto key = find_key(*bearer);
+  return key ? std::optional(Permit{key}) : std::nullopt;
+}
+
+std::string PageAccess::key_mark(const HttpRequest& request) const {
+  auto permit = permit_of(request);
+  return permit && permit->key ? page_key_mark(exposure_.keys[*permit->key]) : "";
 }
 
 /// Of the token or key that a request without the cookie has; nothing if it has none.
@@ -131,10 +154,10 @@ bool PageAccess::is_own_origin(const HttpRequest& request) const {
 HttpResponse PageAccess::sign_in(const HttpRequest& request) const {
   if (!is_own_origin(request))
     return error_response(403, "signing in needs the Origin of the page itself");
-  if (!is_key(field_of(request, "X-Flow-Key")))
-    return error_response(403, "this is not a key of the page");
+  auto key = find_key(field_of(request, "X-Flow-Key"));
+  if (!key) return error_response(403, "this is not a key of the page");
   HttpResponse response{200, "{}"};
-  response.fields = cookie_fields();
+  response.fields = cookie_fields(tokens_.key_cookies.at(*key));
   return response;
 }
 
@@ -145,7 +168,7 @@ bool PageAccess::is_own_name(std::string_view host) const {
          std::ranges::find(exposure_.names, host) != exposure_.names.end();
 }
 
-bool PageAccess::has_cookie(const HttpRequest& request) const {
+std::optional<PageAccess::Permit> PageAccess::permit_by_cookie(const HttpRequest& request) const {
   std::string_view cookies = field_of(request, "Cookie");
   while (!cookies.empty()) {
     std::string_view cookie = cookies.substr(0, cookies.find(';'));
@@ -153,9 +176,11 @@ bool PageAccess::has_cookie(const HttpRequest& request) const {
     cookie = without_blanks(cookie);
     size_t equals = cookie.find('=');
     if (equals == std::string_view::npos || cookie.substr(0, equals) != cookie_name_) continue;
-    if (secrets_equal(cookie.substr(equals + 1), tokens_.cookie)) return true;
+    std::string_view value = cookie.substr(equals + 1);
+    if (secrets_equal(value, tokens_.cookie)) return Permit{};
+    if (auto key = find_secret(tokens_.key_cookies, value)) return Permit{key};
   }
-  return false;
+  return std::nullopt;
 }
 
 std::optional<HttpResponse> PageAccess::check_home(const HttpRequest& request) const {
@@ -171,7 +196,7 @@ std::optional<HttpResponse> PageAccess::check_home(const HttpRequest& request) c
                         "link that the present one printed.");
   // Without the token in the address, it is neither in the history nor on the screen.
   HttpResponse response{303, "", "text/plain"};
-  response.fields = "Location: /\r\n" + cookie_fields();
+  response.fields = "Location: /\r\n" + cookie_fields(tokens_.cookie);
   return response;
 }
 

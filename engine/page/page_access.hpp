@@ -19,9 +19,14 @@ struct PageTokens {
   std::string link;    // in the link that is printed
   std::string cookie;  // what a browser gets for it; no script can read it
   std::string action;  // what the page sends with an action, in the header X-Flow-Token
+  std::vector<std::string> key_cookies = {};  // what a browser gets for each key
 
-  static PageTokens make();
+  /// `keys`: how many the page has.
+  static PageTokens make(size_t keys);
 };
+
+/// What tells a key from the others without giving it away: 8 digits of its SHA-256.
+std::string page_key_mark(std::string_view key);
 
 /// How the page can be reached.
 struct PageExposure {
@@ -35,13 +40,15 @@ class PageAccess {
  public:
   using Clock = WrongSecrets::Clock;
 
-  /// `port`: where the page listens.
+  /// `port`: where the page listens. `tokens` has a cookie for each key of `exposure`.
   PageAccess(PageTokens tokens, uint16_t port, PageExposure exposure = {});
 
   const PageTokens& tokens() const { return tokens_; }
   /// Whether a browser without the cookie sees where it can enter a key.
   bool wants_key(const HttpRequest& request) const;
-  /// The answer to a key in the header X-Flow-Key: the cookie, if it is one of the keys.
+  /// The mark of the key by which a permitted request came; "" if it came by the link.
+  std::string key_mark(const HttpRequest& request) const;
+  /// The answer to a key in the header X-Flow-Key: the key's cookie, if it is one of the keys.
   HttpResponse sign_in(const HttpRequest& request) const;
   /// The answer to a request that is not permitted, or that exchanges the token of the link for a
   /// cookie. Nothing if the request is permitted. The request has all its fields. Each wrong token
@@ -53,11 +60,20 @@ class PageAccess {
   std::optional<bool> is_secret_right(const HttpRequest& request, PageEndpoint endpoint) const;
   std::optional<HttpResponse> check_secret(const HttpRequest& request, PageEndpoint endpoint,
                                            Clock::time_point now);
-  bool has_cookie(const HttpRequest& request) const;
-  bool is_known(const HttpRequest& request) const;
-  bool is_key(std::string_view given) const;
+  /// What permits a request: a cookie of the page or a key.
+  struct Permit {
+    std::optional<size_t> key = {};  // the number of the key; none: the request came by the link
+  };
+  std::optional<Permit> permit_by_cookie(const HttpRequest& request) const;
+  std::optional<Permit> permit_of(const HttpRequest& request) const;
+  bool has_cookie(const HttpRequest& request) const {
+    return permit_by_cookie(request).has_value();
+  }
+  bool is_known(const HttpRequest& request) const { return permit_of(request).has_value(); }
+  std::optional<size_t> find_key(std::string_view given) const;
+  bool is_key(std::string_view given) const { return find_key(given).has_value(); }
   bool is_own_name(std::string_view host) const;
-  std::string cookie_fields() const;
+  std::string cookie_fields(const std::string& cookie) const;
   bool is_own_origin(const HttpRequest& request) const;
   std::optional<HttpResponse> check_home(const HttpRequest& request) const;
   std::optional<HttpResponse> check_action(const HttpRequest& request) const;

@@ -19,8 +19,7 @@ PageActions::PageActions(EngineOptions options, std::string state_dir, std::stri
     : options_(std::move(options)), state_dir_(std::move(state_dir)), who_(std::move(who)) {}
 
 PageAction PageActions::make(PageEndpoint endpoint, const std::string& run, const PageQuery& query,
-                             const std::string& body, const std::string& address) const {
-  const std::string by = fmt::format("{}@{} (page)", who_, address);
+                             const std::string& body, const std::string& by) const {
   switch (endpoint) {
     case PageEndpoint::cancel:
       return cancel(by, run);

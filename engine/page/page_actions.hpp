@@ -19,15 +19,15 @@ struct PageAction {
 
 class PageActions {
  public:
-  /// `who` is recorded as the requester. `options` are those of the state `state_dir`.
+  /// `who`: the requester, whose name is recorded. `options` are those of the state `state_dir`.
   PageActions(EngineOptions options, std::string state_dir, std::string who);
 
   const std::string& who() const { return who_; }
   /// The action of the endpoint. `run`: its id; of a rollback the served name. Throws Failed (user)
   /// if a field is missing or wrong, such as a signal whose value is not JSON.
-  /// `address`: of the browser.
+  /// `by`: who asks, by page_requester().
   PageAction make(PageEndpoint endpoint, const std::string& run, const PageQuery& query,
-                  const std::string& body, const std::string& address) const;
+                  const std::string& body, const std::string& by) const;
 
  private:
   PageAction cancel(const std::string& by, const std::string& run) const;

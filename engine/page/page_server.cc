@@ -16,6 +16,7 @@
 #include "engine/query/task_values.hpp"
 #include "engine/store/lock.hpp"
 #include "engine/submission/prepare.hpp"
+#include "engine/submission/requester.hpp"
 
 namespace flow {
 
@@ -130,8 +131,9 @@ Result<std::unique_ptr<PageServer>> PageServer::open(const EngineOptions& option
       });
   if (!server.ok()) return server.error();
   page->server_ = std::move(*server);
+  PageTokens tokens = PageTokens::make(exposure.keys.size());
   page->access_ =
-      std::make_unique<PageAccess>(PageTokens::make(), page->server_->port(), std::move(exposure));
+      std::make_unique<PageAccess>(std::move(tokens), page->server_->port(), std::move(exposure));
   is_open->set_value();
   return page;
 }
@@ -148,15 +150,17 @@ void PageServer::handle(HttpRequest request, HttpReply reply) {
   if (route.endpoint == PageEndpoint::home)
     return send(reply, asset_response(access_->wants_key(request) ? "sign-in.html" : "index.html"));
   if (route.endpoint == PageEndpoint::asset) return send(reply, asset_response(route.name));
+  std::string by;
+  if (is_action(route.endpoint))
+    by = page_requester(actions_.who(), request.client_address, access_->key_mark(request));
   auto shared = std::make_shared<HttpReply>(std::move(reply));
   if (start_view(route, PageQuery(request.query), shared)) return;
   auto job = [this, send, shared, route, query = PageQuery(request.query),
-              body = std::move(request.body),
-              address = request.client_address](const StateFollower& state) {
+              body = std::move(request.body), by](const StateFollower& state) {
     if (shared->is_abandoned()) return;
     if (route.endpoint == PageEndpoint::events)
       return streams_.add(std::move(*shared), query.get("run"), fields_);
-    if (is_action(route.endpoint)) return act(state, route, query, body, address, shared);
+    if (is_action(route.endpoint)) return act(state, route, query, body, by, shared);
     send(*shared, answer(state, route, query));
   };
   auto refuse = [send, shared](const Error& error) {
@@ -256,7 +260,7 @@ std::string PageServer::session_json() const {
 }
 
 void PageServer::act(const StateFollower& state, const PageRoute& route, const PageQuery& query,
-                     const std::string& body, const std::string& address,
+                     const std::string& body, const std::string& by,
                      std::shared_ptr<HttpReply> reply) {
   // The id, since a name may be given to another run before the writer reads it. A rollback is of
   // the name.
@@ -264,7 +268,7 @@ void PageServer::act(const StateFollower& state, const PageRoute& route, const P
   std::string run = is_of_name ? route.name : state.show(route.name).id;
   PageAction action;
   try {
-    action = actions_.make(route.endpoint, run, query, body, address);
+    action = actions_.make(route.endpoint, run, query, body, by);
   } catch (const Failed& failed) {
     HttpResponse response = error_response(400, failed.error.message);
     response.fields += fields_;

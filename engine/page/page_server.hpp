@@ -37,7 +37,7 @@ class PageServer {
   bool start_view(const PageRoute& route, const PageQuery& query,
                   const std::shared_ptr<HttpReply>& reply);
   void act(const StateFollower& state, const PageRoute& route, const PageQuery& query,
-           const std::string& body, const std::string& address, std::shared_ptr<HttpReply> reply);
+           const std::string& body, const std::string& by, std::shared_ptr<HttpReply> reply);
   /// On the state's thread.
   HttpResponse answer(const StateFollower& state, const PageRoute& route, const PageQuery& query);
   HttpResponse logs(const std::string& run, const PageQuery& query) const;

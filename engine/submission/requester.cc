@@ -1,7 +1,10 @@
 #include "engine/submission/requester.hpp"
 
+#include <fmt/format.h>
+
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 
 #include "engine/base/user_name.hpp"
@@ -32,6 +35,16 @@ size_t hidden_bytes(std::string_view text) {
   return 0;
 }
 
+/// At most `max` bytes of whole characters, without blanks at the end.
+void shorten(std::string& text, size_t max) {
+  if (text.size() > max) text.resize(character_begin(text, max));
+  text.erase(text.find_last_not_of(kBlanks) + 1);
+}
+
+bool is_plain_name(std::string_view name) {
+  return std::ranges::all_of(name, [](char c) { return c > ' ' && c < 0x7f && c != '"'; });
+}
+
 }  // namespace
 
 const std::string& own_requester() {
@@ -51,9 +64,26 @@ std::string clean_requester(std::string_view text) {
   size_t begin = clean.find_first_not_of(kBlanks);
   if (begin == std::string::npos) return "";
   clean.erase(0, begin);
-  if (clean.size() > kRequesterMax) clean.resize(character_begin(clean, kRequesterMax));
-  clean.erase(clean.find_last_not_of(kBlanks) + 1);
+  shorten(clean, kRequesterMax);
   return clean;
+}
+
+std::string requester_from(std::string_view said, std::string_view host) {
+  constexpr size_t kHostMax = 64, kQuoteBytes = 2;
+  std::string from = clean_requester(host);
+  shorten(from, kHostMax);
+  from = " from " + (from.empty() ? "unknown" : from);
+  std::string name = clean_requester(said);
+  if (name.empty()) name = "unknown";
+  shorten(name, kRequesterMax - kQuoteBytes - from.size());
+  if (is_plain_name(name)) return name + from;
+  std::ranges::replace(name, '"', '\'');
+  return '"' + name + '"' + from;
+}
+
+std::string page_requester(std::string_view who, std::string_view address,
+                           std::string_view key_mark) {
+  return fmt::format("{}@{} (page{}{})", who, address, key_mark.empty() ? "" : ", key ", key_mark);
 }
 
 }  // namespace flow

@@ -1,5 +1,8 @@
-// Who asks for an action on a run, as the journal records it: "ann@node1" for a process of the user
-// ann on node1, "deploy@10.0.0.7 (page)" for a browser at that address.
+// Who asks for an action on a run, as the journal records it:
+// - "ann@node1": a process of the user ann on node1;
+// - "ann@node1 from 10.0.0.9": the same, by a head's client that connected from that address;
+// - "deploy@10.0.0.7 (page)": a browser at that address that came by the link of the page;
+// - "deploy@10.0.0.7 (page, key 3f2a9c1b)": one that has the key of the page with this mark.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -16,5 +19,16 @@ const std::string& own_requester();
 /// A text from elsewhere as one line of well-formed UTF-8 of at most kRequesterMax bytes, without
 /// control characters and marks that reorder text. Blanks at both ends are removed.
 std::string clean_requester(std::string_view text);
+
+/// The requester of a client that connected from `host` and calls itself `said`; "": unknown. Only
+/// a name of printable ASCII without blanks and quotes stands there as it is, any other one between
+/// quotes. So what follows the name is never the client's. `said` is cut where the whole would be
+/// longer than kRequesterMax.
+std::string requester_from(std::string_view said, std::string_view host);
+
+/// The requester `who` of an action of the page, for a browser at `address`. `key_mark`: of the key
+/// that the browser has; "": it has none.
+std::string page_requester(std::string_view who, std::string_view address,
+                           std::string_view key_mark);
 
 }  // namespace flow

@@ -17,6 +17,19 @@
 
 using namespace flow;
 
+TEST_CASE("a client of the socket is believed, and one of a session has its address") {
+  int ends[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+  UnixConnection here(ends[0]), other(ends[1]);
+  CHECK(here.requester("ann@node1\n") == "ann@node1");
+  CHECK(here.requester("team@10.0.0.7 (page)") == "team@10.0.0.7 (page)");
+  CHECK(here.requester("") == own_requester());
+  SessionConnection away(std::make_shared<cluster::SessionChannel>(), "10.0.0.9");
+  CHECK(away.requester("ann@node1") == "ann@node1 from 10.0.0.9");
+  CHECK(away.requester("x from 1.2.3.4") == "\"x from 1.2.3.4\" from 10.0.0.9");
+  CHECK(away.requester("") == "unknown from 10.0.0.9");
+}
+
 TEST_CASE("a silent peer is distinguished from a disconnected one") {
   int ends[2];
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);

@@ -2,6 +2,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "flow/digest.hpp"
+
 using namespace flow;
 
 namespace {
@@ -49,7 +51,7 @@ TEST_CASE("with TLS and keys a key is exchanged for a cookie, and permits a prog
   PageExposure exposure;
   exposure.is_encrypted = true;
   exposure.keys = {"first-key", "second-key"};
-  PageAccess access({"link", "cookie", "action"}, 8080, exposure);
+  PageAccess access({"link", "cookie", "action", {"cookie-1", "cookie-2"}}, 8080, exposure);
   HttpRequest home = request_of("GET", {{"Host", "models.example:8080"}});
   CHECK(access.wants_key(home));
   CHECK_FALSE(access.check(home, PageEndpoint::home).has_value());
@@ -61,8 +63,8 @@ TEST_CASE("with TLS and keys a key is exchanged for a cookie, and permits a prog
   HttpResponse entered = access.sign_in(enter);
   CHECK(entered.status == 200);
   CHECK(entered.fields ==
-        "Set-Cookie: flow_page_8080=cookie; HttpOnly; SameSite=Strict; Path=/; Secure\r\n");
-  for (const char* wrong : {"", "first", "second-key2", "cookie", "link"}) {
+        "Set-Cookie: flow_page_8080=cookie-2; HttpOnly; SameSite=Strict; Path=/; Secure\r\n");
+  for (const char* wrong : {"", "first", "second-key2", "cookie", "cookie-2", "link"}) {
     enter.fields[2].value = wrong;
     CHECK(access.sign_in(enter).status == 403);
   }
@@ -74,6 +76,57 @@ TEST_CASE("with TLS and keys a key is exchanged for a cookie, and permits a prog
   CHECK_FALSE(access.wants_key(program));
   program.fields[1].value = "Bearer link";
   CHECK(access.check(program, PageEndpoint::runs)->status == 401);
+}
+
+TEST_CASE("each key has its own cookie and mark, and the link has none") {
+  PageExposure exposure;
+  exposure.keys = {"first-key", "second-key", "first-key"};
+  PageAccess access({"link", "cookie", "action", {"cookie-1", "cookie-2", "cookie-3"}}, 8080,
+                    exposure);
+  auto mark = [&](std::vector<HttpField> fields) {
+    fields.push_back({"Host", "127.0.0.1:8080"});
+    return access.key_mark(request_of("POST", std::move(fields)));
+  };
+  auto cookie = [&](const std::string& value) {
+    return mark({{"Cookie", "flow_page_8080=" + value}});
+  };
+  const std::string first = page_key_mark("first-key"), second = page_key_mark("second-key");
+  CHECK(first.size() == 8);
+  CHECK(first != second);
+  CHECK(first == sha256("first-key").hex().substr(0, 8));
+  CHECK(cookie("cookie").empty());
+  CHECK(cookie("cookie-1") == first);
+  CHECK(cookie("cookie-2") == second);
+  CHECK(cookie("cookie-3") == first);  // of the same key on another line
+  CHECK(cookie("cookie-4").empty());
+  CHECK(cookie("first-key").empty());
+  CHECK(mark({{"Cookie", "flow_page_8080=old; flow_page_8080=cookie-2"}}) == second);
+  CHECK(mark({{"Authorization", "Bearer second-key"}}) == second);
+  CHECK(mark({{"Authorization", "Bearer second"}}).empty());
+  CHECK(mark({{"Cookie", "flow_page_8080=cookie"}, {"Authorization", "Bearer first-key"}}).empty());
+  CHECK(mark({{"X-Flow-Key", "first-key"}}).empty());
+  for (const char* key : {"cookie-1", "cookie-2", "cookie-3"}) {
+    HttpRequest request = request_of(
+        "GET", {{"Host", "127.0.0.1:8080"}, {"Cookie", std::string("flow_page_8080=") + key}});
+    CHECK_FALSE(access.check(request, PageEndpoint::runs).has_value());
+  }
+}
+
+TEST_CASE("a key gets the same cookie at each sign-in, whatever line repeats it") {
+  PageExposure exposure;
+  exposure.keys = {"first-key", "second-key", "second-key"};
+  PageAccess access({"link", "cookie", "action", {"cookie-1", "cookie-2", "cookie-3"}}, 8080,
+                    exposure);
+  auto enter = [&](const std::string& key) {
+    return access
+        .sign_in(request_of(
+            "POST",
+            {{"Host", "127.0.0.1:8080"}, {"Origin", "http://127.0.0.1:8080"}, {"X-Flow-Key", key}}))
+        .fields;
+  };
+  CHECK(enter("first-key").starts_with("Set-Cookie: flow_page_8080=cookie-1;"));
+  CHECK(enter("second-key").starts_with("Set-Cookie: flow_page_8080=cookie-2;"));
+  CHECK(enter("second-key") == enter("second-key"));
 }
 
 TEST_CASE("without keys nobody can sign in") {
@@ -127,7 +180,12 @@ TEST_CASE("an action needs the cookie, an origin and the page's own token") {
 }
 
 TEST_CASE("tokens are long, and each start has others") {
-  PageTokens one = PageTokens::make(), other = PageTokens::make();
+  PageTokens one = PageTokens::make(0), other = PageTokens::make(2);
+  CHECK(one.key_cookies.empty());
+  REQUIRE(other.key_cookies.size() == 2);
+  CHECK(other.key_cookies[0].size() == 43);
+  CHECK(other.key_cookies[0] != other.key_cookies[1]);
+  CHECK(other.key_cookies[0] != other.cookie);
   CHECK(one.link.size() == 43);
   CHECK(one.link != other.link);
   CHECK(one.link != one.cookie);
@@ -165,7 +223,7 @@ TEST_CASE("after ten wrong tokens within a minute none of the address is looked 
 TEST_CASE("wrong keys of browsers and of programs count together") {
   PageExposure exposure;
   exposure.keys = {"first-key"};
-  PageAccess access({"link", "cookie", "action"}, 8080, exposure);
+  PageAccess access({"link", "cookie", "action", {"cookie-1"}}, 8080, exposure);
   const auto now = PageAccess::Clock::now();
   auto enter = [&](const std::string& key) {
     HttpRequest request = request_of(

@@ -4,9 +4,11 @@
 usage: page_http.py --flow BIN [TEST...]
 """
 import base64
+import hashlib
 import http.client
 import json
 import os
+import re
 import select
 import signal
 import sys
@@ -17,6 +19,7 @@ from place import main  # noqa: E402
 
 POLICY = ("default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; "
           "form-action 'none'; frame-ancestors 'none'")
+CLIENT = "127.x"  # stands for the address of the client
 
 
 class Events:
@@ -459,6 +462,42 @@ class PageHttp(PagePlace):
         self.cookie = headers["Set-Cookie"].split(";")[0]
         self.assertEqual(len(self.data("/api/runs")["runs"]), 1)
         self.assertIn("/assets/app.js", self.ask("/")[2])
+
+    def test_an_action_names_the_key_by_which_it_came(self):
+        self.write("asks.lua", ASKS)
+        first, second = "first-key-of-the-page", "second-key-of-the-page"
+        options = self.certificate()
+        process = self.start("run", "asks.lua", "--name", "asked")
+        self.until_waits("ask", "asked")
+        self.open_page("--token-name", "team", *options)
+        by_link = self.log_in().split(";")[0]
+
+        def enter(key):
+            self.cookie = None
+            status, headers, _ = self.ask("/sign-in", "POST", Origin=self.address.rstrip("/"), X_Flow_Key=key)
+            self.assertEqual(status, 200)
+            return headers["Set-Cookie"].split(";")[0]
+        cookies = [by_link, enter(first), enter(second)]
+        self.assertEqual(len(set(cookies)), 3, "each has its own")
+        self.assertEqual(enter(first), cookies[1])
+        wanted = []
+        for number, (cookie, key) in enumerate(zip(cookies, (None, first, second))):
+            self.cookie = cookie
+            self.act("/api/runs/asked/signal", body="1", name="early%d" % number)
+            mark = ", key " + hashlib.sha256(key.encode()).hexdigest()[:8] if key else ""
+            wanted.append(("early%d" % number, "team@%s (page%s)" % (CLIENT, mark)))
+        # A program that sends its key with each request.
+        fields = {"Origin": self.address.rstrip("/"), "X_Flow_Token": self.data("/api/session")["token"], "Authorization": "Bearer " + second}
+        status, _, body = self.ask("/api/runs/asked/signal?name=last", "POST", cookie=False, body="1", **fields)
+        self.assertEqual(status, 200, body)
+        wanted.append(("last", wanted[-1][1]))
+        self.assertEqual([(each["name"], re.sub(r"@127[.\d]+", "@" + CLIENT, each["by"])) for each in self.show("asked")["actions"]], wanted)
+        shown = self.good("show", "asked").out
+        self.assertIn(wanted[-1][1].split("(")[1], shown)
+        for key in (first, second):
+            self.assertNotIn(key, shown + json.dumps(self.show("asked")) + json.dumps(self.data("/api/runs/asked")))
+        self.good("cancel", "asked")
+        self.exits(1, self.end(process))
 
     def test_a_head_serves_the_page(self):
         self.lead("--ui", "127.0.0.1:0", "--token-name", "team")
