@@ -23,14 +23,15 @@ std::string reason_of(const std::string& name) { return fmt::format("`flow rollb
 struct Canary {
   RunId run;
   uint32_t step = 0;
+  bool is_reverting = false;  // it has been ended: the traffic returns
 };
 
 std::optional<Canary> canary_under_way(const core::State& state, const std::string& name) {
   for (const auto& [id, run] : state.runs) {
     const core::Rollover& rollover = run.rollover;
-    bool has_part = run.name == name && core::is_under_way(rollover.phase) &&
-                    rollover.phase != core::RolloverPhase::reverting;
-    if (has_part && !core::canary_of(run).percents.empty()) return Canary{id, rollover.step};
+    bool has_part = run.name == name && core::is_under_way(rollover.phase);
+    if (!has_part || core::canary_of(run).percents.empty()) continue;
+    return Canary{id, rollover.step, rollover.phase == core::RolloverPhase::reverting};
   }
   return std::nullopt;
 }
@@ -71,6 +72,7 @@ std::optional<RunId> LocalEngine::end_canary(const std::string& name, const Subm
     engine_loop_->inspect(
         [&](const core::State& state, InputResolver&) { canary = canary_under_way(state, name); });
     if (!canary) return std::nullopt;
+    if (canary->is_reverting) return canary->run;  // a second rollback is the same one
     core::TrafficMeasured event{canary->run, canary->step};
     event.error = fmt::format("{}{} ended it", reason_of(name), by);
     if (!from.options.request.empty()) rows = {{request_key(from.options.request), canary->run}};
