@@ -116,7 +116,7 @@ class Git {
     std::vector<std::string> argv = {"env"};
     // Of a hook of another repository that started this process.
     for (const char* each : {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR",
-                             "GIT_OBJECT_DIRECTORY", "GIT_NAMESPACE", "GIT_PREFIX"})
+                             "GIT_OBJECT_DIRECTORY", "GIT_NAMESPACE", "GIT_PREFIX", "GIT_CONFIG"})
       argv.insert(argv.end(), {"-u", each});
     argv.insert(argv.end(), {"git", "-C", folder_, "-c", "core.fsmonitor=false", "-c",
                              "core.hooksPath=/dev/null", "--no-optional-locks"});
@@ -138,6 +138,7 @@ class Git {
   std::optional<Variables> without_filters() const {
     auto listed = call({"config", "-z", "--name-only", "--get-regexp", "^filter\\."});
     if (!listed || listed->code > 1) return {};  // 1: there is none
+    if (listed->out.size() > kPathBytesMax) return {};
     Variables settings;
     for (size_t at = 0; at < listed->out.size();) {
       size_t end = std::min(listed->out.find('\0', at), listed->out.size());
@@ -180,8 +181,11 @@ std::optional<bool> files_differ(const std::string& folder, const std::vector<st
                                     "--"};
   size_t options = words.size(), bytes = 0;
   for (const std::string& file : files) {
-    fs::path path = fs::weakly_canonical(base / file, failed).lexically_relative(repository->top);
+    fs::path whole = fs::weakly_canonical(base / file, failed);
+    fs::path path = whole.lexically_relative(repository->top);
     if (failed || path.empty() || *path.begin() == "..") continue;
+    auto own = find_repository(whole.parent_path().string());
+    if (!own || own->top != repository->top) return {};  // of a submodule
     bytes += path.native().size();
     words.push_back(path.string());
   }
