@@ -104,37 +104,32 @@ std::string PageAccess::key_mark(const HttpRequest& request) const {
   return permit && permit->key ? page_key_mark(exposure_.keys[*permit->key]) : "";
 }
 
-/// Of the token or key that a request without the cookie has; nothing if it has none.
-std::optional<bool> PageAccess::is_secret_right(const HttpRequest& request,
-                                                PageEndpoint endpoint) const {
-  if (has_cookie(request)) return {};
-  if (endpoint == PageEndpoint::home) {
-    std::string token = PageQuery(request.query).get("token");
-    if (!token.empty()) return secrets_equal(token, tokens_.link);
-  }
-  if (exposure_.keys.empty()) return {};
+/// The key by which the request asks for access; nothing if it has none or needs none. A browser
+/// with a cookie may still sign in with another key.
+std::optional<std::string_view> PageAccess::offered_key(const HttpRequest& request,
+                                                        PageEndpoint endpoint) const {
+  if (exposure_.keys.empty()) return std::nullopt;
   if (endpoint == PageEndpoint::sign_in && is_own_origin(request))
-    return is_key(field_of(request, "X-Flow-Key"));
-  auto key = bearer_of(request);
-  if (key) return is_key(*key);
-  return {};
+    return field_of(request, "X-Flow-Key");
+  if (has_cookie(request)) return std::nullopt;
+  return bearer_of(request);
 }
 
-std::optional<HttpResponse> PageAccess::check_secret(const HttpRequest& request,
-                                                     PageEndpoint endpoint, Clock::time_point now) {
-  std::optional<bool> is_right = is_secret_right(request, endpoint);
-  if (!is_right) return std::nullopt;
+// The token of the link is too long to be guessed, and is not counted: a page of another site could
+// have the browser send wrong ones.
+std::optional<HttpResponse> PageAccess::check_key(const HttpRequest& request, PageEndpoint endpoint,
+                                                  Clock::time_point now) {
+  auto key = offered_key(request, endpoint);
+  if (!key) return std::nullopt;
   auto wait = wrong_.wait(request.client_address, now);
   if (wait.count() == 0) {
-    if (!*is_right) wrong_.add(request.client_address, now);
+    if (!is_key(*key)) wrong_.add(request.client_address, *key, now);
     return std::nullopt;
   }
   // Also for a right one: otherwise it could be told from the others.
-  std::string text = fmt::format(
-      "too many wrong tokens or keys came from this address: try again in {} s", wait.count());
-  HttpResponse response = endpoint == PageEndpoint::home
-                              ? refusal_page(429, "Too many wrong tokens", text)
-                              : error_response(429, text);
+  HttpResponse response = error_response(
+      429,
+      fmt::format("too many wrong keys came from this address: try again in {} s", wait.count()));
   response.fields = fmt::format("Retry-After: {}\r\n", wait.count());
   return response;
 }
@@ -213,7 +208,7 @@ std::optional<HttpResponse> PageAccess::check(const HttpRequest& request, PageEn
   std::string_view host = name_of_host(field_of(request, "Host"));
   if (!is_own_name(host))
     return error_response(403, fmt::format("the Host `{}` is not an address of loopback", host));
-  if (auto refusal = check_secret(request, endpoint, now)) return refusal;
+  if (auto refusal = check_key(request, endpoint, now)) return refusal;
   if (endpoint == PageEndpoint::home) return check_home(request);
   if (endpoint == PageEndpoint::sign_in) return std::nullopt;
   // What the sign-in page consists of; no file holds a secret.

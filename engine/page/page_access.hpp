@@ -51,15 +51,16 @@ class PageAccess {
   /// The answer to a key in the header X-Flow-Key: the key's cookie, if it is one of the keys.
   HttpResponse sign_in(const HttpRequest& request) const;
   /// The answer to a request that is not permitted, or that exchanges the token of the link for a
-  /// cookie. Nothing if the request is permitted. The request has all its fields. Each wrong token
-  /// or key is counted, also one for sign_in().
+  /// cookie. Nothing if the request is permitted. The request has all its fields. Wrong keys
+  /// are counted, also those for sign_in().
   std::optional<HttpResponse> check(const HttpRequest& request, PageEndpoint endpoint,
                                     Clock::time_point now = Clock::now());
 
  private:
-  std::optional<bool> is_secret_right(const HttpRequest& request, PageEndpoint endpoint) const;
-  std::optional<HttpResponse> check_secret(const HttpRequest& request, PageEndpoint endpoint,
-                                           Clock::time_point now);
+  std::optional<std::string_view> offered_key(const HttpRequest& request,
+                                              PageEndpoint endpoint) const;
+  std::optional<HttpResponse> check_key(const HttpRequest& request, PageEndpoint endpoint,
+                                        Clock::time_point now);
   /// What permits a request: a cookie of the page or a key.
   struct Permit {
     std::optional<size_t> key = {};  // the number of the key; none: the request came by the link

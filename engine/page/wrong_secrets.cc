@@ -13,9 +13,10 @@ namespace {
 std::string network_of(const std::string& address) {
   in_addr v4{};
   in6_addr v6{};
-  if (::inet_pton(AF_INET, address.c_str(), &v4) == 1)
+  const std::string number = address.substr(0, address.find('%'));  // without the interface
+  if (::inet_pton(AF_INET, number.c_str(), &v4) == 1)
     return std::string(reinterpret_cast<const char*>(&v4), sizeof v4);
-  if (::inet_pton(AF_INET6, address.c_str(), &v6) != 1) return address;
+  if (::inet_pton(AF_INET6, number.c_str(), &v6) != 1) return address;
   const char* bytes = reinterpret_cast<const char*>(&v6);
   if (IN6_IS_ADDR_V4MAPPED(&v6)) return std::string(bytes + 12, 4);
   return std::string(bytes, 8);
@@ -25,17 +26,17 @@ std::string network_of(const std::string& address) {
 
 std::chrono::seconds WrongSecrets::wait(const std::string& address, Clock::time_point now) const {
   auto found = clients_.find(network_of(address));
-  if (found == clients_.end() || found->second.count < kWrongMax) return {};
+  if (found == clients_.end() || found->second.keys.size() < kWrongMax) return {};
   auto left = std::chrono::ceil<std::chrono::seconds>(found->second.since + kWindow - now);
   return std::max(left, std::chrono::seconds(0));
 }
 
-void WrongSecrets::add(const std::string& address, Clock::time_point now) {
+void WrongSecrets::add(const std::string& address, std::string_view key, Clock::time_point now) {
   std::string network = network_of(address);
   if (!clients_.contains(network) && clients_.size() >= kClientsMax) forget(now);
   Wrong& wrong = clients_[network];
-  if (wrong.count == 0 || wrong.since + kWindow <= now) wrong = {now, 0};
-  wrong.count++;
+  if (wrong.keys.empty() || wrong.since + kWindow <= now) wrong = {now, {}};
+  if (wrong.keys.size() < kWrongMax) wrong.keys.insert(sha256(key));
 }
 
 /// Those whose time is over; if there is none, the one whose time ends first.

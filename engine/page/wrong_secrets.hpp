@@ -1,10 +1,14 @@
-// Who has sent wrong keys and tokens of the page: after some of them, no further ones are looked at
-// for a while. Pure.
+// Clients that have sent wrong keys of the page: after some different ones, no further key of the
+// client is looked at for a while. Pure.
 #pragma once
 #include <chrono>
 #include <cstddef>
 #include <map>
+#include <set>
 #include <string>
+#include <string_view>
+
+#include "flow/digest.hpp"
 
 namespace flow {
 
@@ -12,19 +16,20 @@ class WrongSecrets {
  public:
   using Clock = std::chrono::steady_clock;
 
-  static constexpr size_t kWrongMax = 10;             // of one client within kWindow
+  static constexpr size_t kWrongMax = 10;             // different ones of a client within kWindow
   static constexpr std::chrono::seconds kWindow{60};  // begins with the first one
   static constexpr size_t kClientsMax = 1'000;        // of one more the oldest is forgotten
 
-  /// For how long nothing that the client sends is looked at; 0: it may try.
+  /// For how long no key that the client sends is looked at; 0: it may try.
   std::chrono::seconds wait(const std::string& address, Clock::time_point now) const;
-  void add(const std::string& address, Clock::time_point now);
+  /// A program that sends one wrong key again and again does not lock out others of its address.
+  void add(const std::string& address, std::string_view key, Clock::time_point now);
   size_t clients() const { return clients_.size(); }
 
  private:
   struct Wrong {
     Clock::time_point since;
-    size_t count = 0;
+    std::set<Digest> keys;  // SHA-256
   };
 
   void forget(Clock::time_point now);
