@@ -65,7 +65,8 @@ class EngineConnection {
   /// use the connection during this call. Only clients over a Unix socket detect stalls, and only
   /// where receive() has no time limit.
   virtual void set_stall_handler(std::function<void()>) {}
-  /// Who asks, at a server, for a request that names `said` as its requester; "": it names none.
+  /// The requester that a server records for a request that names `said` as its own; "": it names
+  /// none.
   virtual std::string requester(std::string_view said) const = 0;
   /// Whether the peer speaks another version of the protocol. Only for the thread that receives.
   bool is_other_version() const { return is_other_version_; }

@@ -1,4 +1,4 @@
-// What the attempt of a gang used, from what its ranks did.
+// The usage of a gang's attempt, computed from the usage of its ranks.
 #pragma once
 #include <algorithm>
 

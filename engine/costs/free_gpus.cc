@@ -6,7 +6,7 @@ namespace flow {
 
 namespace {
 
-/// What begins or ends at a time.
+/// The changes at one point in time.
 struct Change {
   int64_t at = 0;
   int worked = 0, wanted = 0;

@@ -14,7 +14,7 @@ struct HeldGpus {
   double gpus = 0;  // half a GPU is 0.5
 };
 
-/// What happened on a machine.
+/// The work and the GPU use of a machine.
 struct MachineUse {
   double gpus = 0;               // that it has
   std::vector<TimeSpan> worked;  // in which a task waited for a slot or ran

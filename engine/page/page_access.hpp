@@ -25,7 +25,7 @@ struct PageTokens {
   static PageTokens make(size_t keys);
 };
 
-/// What tells a key from the others without giving it away: 8 digits of its SHA-256.
+/// Identifies a key without revealing it: the first 8 hexadecimal digits of its SHA-256.
 std::string page_key_mark(std::string_view key);
 
 /// How the page can be reached.
@@ -61,7 +61,7 @@ class PageAccess {
                                               PageEndpoint endpoint) const;
   std::optional<HttpResponse> check_key(const HttpRequest& request, PageEndpoint endpoint,
                                         Clock::time_point now);
-  /// What permits a request: a cookie of the page or a key.
+  /// A cookie of the page or a key that permits a request.
   struct Permit {
     std::optional<size_t> key = {};  // the number of the key; none: the request came by the link
   };

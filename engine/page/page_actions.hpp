@@ -1,4 +1,4 @@
-// What the page asks of the process that writes the state. Each request names its requester. For
+// Requests of the page to the process that writes the state. Each request names its requester. For
 // the case that no process writes the state, each has the command that does the same.
 #pragma once
 #include <memory>

@@ -21,7 +21,7 @@ class TaskTable {
   /// Further tasks are counted, but have no row.
   static constexpr size_t kTasksMax = 200'000;
   static constexpr size_t kErrorBytesMax = 300;
-  /// Of waiting tasks that have not changed and share no reason, this many are asked in an update.
+  /// An update asks at most this many waiting tasks that have not changed and share no reason.
   static constexpr size_t kReasonsMax = 10'000;
   /// Further classes of ready tasks share no reason.
   static constexpr size_t kSharedReasonsMax = 1000;

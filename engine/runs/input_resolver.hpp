@@ -92,8 +92,8 @@ class InputResolver {
   Result<Value> part_of_result(const core::Run& run, const Ref& ref, RunResult& result);
   /// Whether the unit is a service, or the set of its replicas.
   static bool is_service(const core::Run& run, core::UnitId unit);
-  /// What a service is in a value: `{ url = … }`, flow.null if it failed. While the service is down
-  /// the URL is the one that was noted last.
+  /// The value of a service: `{ url = … }`, flow.null if it failed. While the service is down the
+  /// URL is the one that was noted last.
   Value service_value(const core::Run& run, core::UnitId unit) const;
   /// What the branch of a resolved when, or an expanded dynamic task, returned: with refs.
   static const Value& joined_value(const core::Run& run, core::UnitId unit);
