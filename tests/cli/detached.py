@@ -12,16 +12,9 @@ import sys
 import urllib.request
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "state"))
-from place import HOLD, Place, main, unused_port  # noqa: E402
+from place import HOLD, SCALED, Place, main, unused_port  # noqa: E402
 
-SCRIPT = r'''
-local flow = require "flow"
-local factor = flow.task("factor", function(ctx, n) return n end)
-local scale = flow.service("scale", { OPTIONS }, function(ctx, by)
-  return { predict = function(inputs) return { y = inputs.x * by } end }
-end)
-return flow.pipeline("scaled", { by = flow.param.int { default = 2 } }, function(p) return scale(factor(p.by)) end)
-'''
+SCRIPT = SCALED.replace("port = 0", "OPTIONS")
 BODY = json.dumps({"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [4]}]}).encode()
 LEASE = ("--front-lease", "10m")
 

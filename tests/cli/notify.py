@@ -12,7 +12,7 @@ import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "state"))
 from http_double import HttpDouble  # noqa: E402
-from place import Place, main, unused_port  # noqa: E402
+from place import SCALED, Place, main, unused_port  # noqa: E402
 
 SCRIPT = r"""
 local flow = require "flow"
@@ -26,14 +26,6 @@ WAITS = r"""
 local flow = require "flow"
 local t = flow.task("t", function(ctx) return ctx:wait("go") end)
 return flow.pipeline("p", {}, function() return t() end)
-"""
-SERVES = r"""
-local flow = require "flow"
-local factor = flow.task("factor", function(ctx, n) return n end)
-local scale = flow.service("scale", { port = 0 }, function(ctx, by)
-  return { predict = function(inputs) return { y = inputs.x * by } end }
-end)
-return flow.pipeline("scaled", { by = flow.param.int { default = 2 } }, function(p) return scale(factor(p.by)) end)
 """
 KEY = "correct horse battery staple"
 
@@ -315,7 +307,7 @@ class Notifications(Place):
 
     def serves_again(self, *words):
         """A run, and the versions of its services that serve, deploy and rollback start with an --on-end of their own."""
-        self.write("s.lua", SERVES)
+        self.write("s.lua", SCALED)
         first = self.detached("run", "s.lua", "--name", "prod", "--on-end", tells("first"), *words)
         again = self.detached("serve", first["run"], "--on-end", tells("again"), *words)
         self.assertEqual(self.told("first")["run"], first["run"])

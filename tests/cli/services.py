@@ -12,17 +12,9 @@ import sys
 import urllib.request
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "state"))
-from place import HOLD, Place, main, unused_port  # noqa: E402
+from place import HOLD, SCALED, Place, main, unused_port  # noqa: E402
 
-# The service answers x times the number that `factor` computes.
-SCRIPT = r'''
-local flow = require "flow"
-local factor = flow.task("factor", function(ctx, n) return n end)
-local scale = flow.service("scale", { port = 0 }, function(ctx, by)
-  return { predict = function(inputs) return { y = inputs.x * by } end }
-end)
-return flow.pipeline("scaled", { by = flow.param.int { default = 2 } }, function(p) return scale(factor(p.by)) end)
-'''
+SCRIPT = SCALED
 # Services that branches, dynamic tasks and maps of these return.
 JOINED = SCRIPT[:SCRIPT.index("return flow.pipeline")] + r'''
 local yes = flow.task("yes", function(ctx) return true end)

@@ -24,6 +24,15 @@ local flow = require "flow"
 local hold = flow.shell("hold", { args = { "path", "label" },
   command = [[echo {label} >> {path}.started; while [ ! -e {path} ]; do sleep 0.05; done; echo {label}]] })
 '''
+# The service answers x times the number that `factor` computes.
+SCALED = r'''
+local flow = require "flow"
+local factor = flow.task("factor", function(ctx, n) return n end)
+local scale = flow.service("scale", { port = 0 }, function(ctx, by)
+  return { predict = function(inputs) return { y = inputs.x * by } end }
+end)
+return flow.pipeline("scaled", { by = flow.param.int { default = 2 } }, function(p) return scale(factor(p.by)) end)
+'''
 
 
 def unused_port(host="127.0.0.1"):
