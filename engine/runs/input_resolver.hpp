@@ -127,7 +127,7 @@ class InputResolver {
     std::weak_ptr<const Plan> plan;
     std::vector<Digest> of_defs;
   };
-  // Of services, by their own units. A run's entry leaves in forget_urls().
+  // The URLs of services, by their own units. forget_urls() removes the entry of a run.
   std::map<core::RunId, std::map<core::UnitId, std::string>> urls_;
   // One entry per plan that a run still has: those of other plans leave when one is added.
   std::unordered_map<const Plan*, PlanDigests> plan_digests_;

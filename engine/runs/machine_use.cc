@@ -11,7 +11,7 @@ namespace {
 constexpr double kMilli = 1000;
 constexpr int64_t kUsPerMs = 1000;
 
-/// Of each GPU.
+/// The part of each of its GPUs that a task with these resources holds: 0 to 1.
 double part_of(const Resources& resources) {
   return std::min<int32_t>(resources.gpus_milli, kWholeGpuMilli) / kMilli;
 }

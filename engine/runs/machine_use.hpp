@@ -1,4 +1,4 @@
-// What runs did with the GPUs of the engine's machine, from their attempts.
+// The use that runs made of the GPUs of the engine's machine, computed from their attempts.
 #pragma once
 #include "engine/costs/free_gpus.hpp"
 #include "engine/runs/run_rows.hpp"

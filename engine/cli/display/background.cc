@@ -14,7 +14,7 @@ namespace flow::cli {
 
 namespace {
 
-/// What the command prints about a run that continues without it.
+/// The fields that the command prints of a run that continues without it.
 struct LeftRun {
   std::string id, name, pipeline;
   std::vector<ServiceInfo> services;
