@@ -206,6 +206,7 @@ class LocalWorker final : public Worker {
   void kill_replaced(const AttemptOrder& order);
   /// The slot of an executor that serves already for the unit of this order; null if there is none.
   Slot* adopt(const AttemptOrder& order);
+  std::vector<ReplicaRecord>::iterator replica_for(const AttemptOrder& order);
   /// Connects to the executor. Nothing if that fails.
   std::optional<ExecutorProcess> take_over(const ReplicaRecord& replica) const;
   void kill_replica(const ReplicaRecord& replica);

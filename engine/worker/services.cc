@@ -130,15 +130,26 @@ void LocalWorker::kill_replaced(const AttemptOrder& order) {
   });
 }
 
+/// A replica of the order's service, if possible the one of its unit: the units of a record are
+/// those of the plan before, if the engine died between a new plan and move_replicas().
+std::vector<ReplicaRecord>::iterator LocalWorker::replica_for(const AttemptOrder& order) {
+  auto is_of_service = [&](const ReplicaRecord& replica) {
+    return replica.run == order.id.run && replica.front == order.front;
+  };
+  auto same = std::ranges::find_if(replicas_, [&](const ReplicaRecord& replica) {
+    return is_of_service(replica) && replica.unit == order.id.unit;
+  });
+  if (same != replicas_.end() || order.front.empty()) return same;
+  return std::ranges::find_if(replicas_, is_of_service);
+}
+
 Slot* LocalWorker::adopt(const AttemptOrder& order) {
   kill_replaced(order);
-  auto found = std::ranges::find_if(replicas_, [&](const ReplicaRecord& replica) {
-    return replica.run == order.id.run && replica.unit == order.id.unit;
-  });
+  auto found = replica_for(order);
   if (found == replicas_.end()) return nullptr;
   ReplicaRecord replica = std::move(*found);
   replicas_.erase(found);
-  bool fits = replica.gpus == order.gpus && replica.front == order.front && is_alive(replica);
+  bool fits = replica.gpus == order.gpus && is_alive(replica);
   auto process = fits ? take_over(replica) : std::nullopt;
   if (!process) {
     kill_replica(replica);

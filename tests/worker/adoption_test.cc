@@ -198,6 +198,25 @@ TEST_CASE("a service that has another place in a new plan is taken over there") 
   wait_front_ended(temp);
 }
 
+TEST_CASE("a service is taken over at another place if the engine died before it was moved") {
+  if (!has_executor()) return;
+  TempFolder temp;
+  auto served = serve_without_engine(temp, 60'000);
+  Reports reports;
+  auto worker = test::worker_in(temp, reports.receiver());
+  // Another service has the place that this one had in the plan before.
+  AttemptOrder other = order_of_service(temp, 2, 60'000);
+  other.front = temp / "state/fronts/other";
+  AttemptOrder order = order_of_service(temp, 3, 60'000);
+  order.id.unit = 1;
+  worker->start({other, order});
+  reports.url.get_future().wait();
+  CHECK(is_alive(served->record));
+  worker.reset();
+  CHECK(served->has_ended(10'000));
+  wait_front_ended(temp);
+}
+
 TEST_CASE("a service that a new plan lacks has ended at once") {
   if (!has_executor()) return;
   TempFolder temp;
