@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/page/page_routes.hpp"
-#include "engine/page/wrong_secrets.hpp"
+#include "engine/page/wrong_keys.hpp"
 #include "engine/serve/http/http_request.hpp"
 #include "engine/serve/http/http_response.hpp"
 
@@ -38,7 +38,7 @@ struct PageExposure {
 /// One thread at a time uses it.
 class PageAccess {
  public:
-  using Clock = WrongSecrets::Clock;
+  using Clock = WrongKeys::Clock;
 
   /// `port`: where the page listens. `tokens` has a cookie for each key of `exposure`.
   PageAccess(PageTokens tokens, uint16_t port, PageExposure exposure = {});
@@ -82,7 +82,7 @@ class PageAccess {
   const PageTokens tokens_;
   const std::string cookie_name_;
   const PageExposure exposure_;
-  WrongSecrets wrong_;
+  WrongKeys wrong_;
 };
 
 /// The header lines of all responses of the page: what a browser may load, run and show.

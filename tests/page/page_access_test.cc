@@ -256,15 +256,15 @@ TEST_CASE("wrong keys of browsers and of programs count together, also beside a 
 
 TEST_CASE(
     "wrong secrets of many clients take bounded memory, and a network of IPv6 is one client") {
-  WrongSecrets wrong;
-  const auto now = WrongSecrets::Clock::now();
-  for (size_t i = 0; i < WrongSecrets::kWrongMax; i++)
+  WrongKeys wrong;
+  const auto now = WrongKeys::Clock::now();
+  for (size_t i = 0; i < WrongKeys::kWrongMax; i++)
     wrong.add("2001:db8::" + std::to_string(i) + "%eth0", std::to_string(i), now);
   CHECK(wrong.clients() == 1);
-  CHECK(wrong.wait("2001:db8::ffff", now) == WrongSecrets::kWindow);
+  CHECK(wrong.wait("2001:db8::ffff", now) == WrongKeys::kWindow);
   CHECK(wrong.wait("2001:db8:0:1::1", now).count() == 0);
-  for (size_t i = 0; i < 3 * WrongSecrets::kClientsMax; i++)
+  for (size_t i = 0; i < 3 * WrongKeys::kClientsMax; i++)
     wrong.add("10.0." + std::to_string(i / 256) + "." + std::to_string(i % 256), "key",
               now + std::chrono::milliseconds(i));
-  CHECK(wrong.clients() == WrongSecrets::kClientsMax);
+  CHECK(wrong.clients() == WrongKeys::kClientsMax);
 }

@@ -1,4 +1,4 @@
-#include "engine/page/wrong_secrets.hpp"
+#include "engine/page/wrong_keys.hpp"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -24,14 +24,14 @@ std::string network_of(const std::string& address) {
 
 }  // namespace
 
-std::chrono::seconds WrongSecrets::wait(const std::string& address, Clock::time_point now) const {
+std::chrono::seconds WrongKeys::wait(const std::string& address, Clock::time_point now) const {
   auto found = clients_.find(network_of(address));
   if (found == clients_.end() || found->second.keys.size() < kWrongMax) return {};
   auto left = std::chrono::ceil<std::chrono::seconds>(found->second.since + kWindow - now);
   return std::max(left, std::chrono::seconds(0));
 }
 
-void WrongSecrets::add(const std::string& address, std::string_view key, Clock::time_point now) {
+void WrongKeys::add(const std::string& address, std::string_view key, Clock::time_point now) {
   std::string network = network_of(address);
   if (!clients_.contains(network) && clients_.size() >= kClientsMax) forget(now);
   Wrong& wrong = clients_[network];
@@ -40,7 +40,7 @@ void WrongSecrets::add(const std::string& address, std::string_view key, Clock::
 }
 
 /// Those whose time is over; if there is none, the one whose time ends first.
-void WrongSecrets::forget(Clock::time_point now) {
+void WrongKeys::forget(Clock::time_point now) {
   auto is_over = [&](const auto& each) { return each.second.since + kWindow <= now; };
   if (std::erase_if(clients_, is_over) > 0) return;
   clients_.erase(

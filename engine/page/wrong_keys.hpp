@@ -12,7 +12,7 @@
 
 namespace flow {
 
-class WrongSecrets {
+class WrongKeys {
  public:
   using Clock = std::chrono::steady_clock;
 
