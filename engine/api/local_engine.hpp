@@ -120,7 +120,13 @@ class LocalEngine final : public EngineService, private RunEngine {
   /// Goes on with the detached runs of earlier writers, as EngineOptions::resume_detached says.
   void resume_left_runs();
   bool have_same_name(const RunId& one, const RunId& other);
-  /// Like resume_for(), and then goes on with the runs that waited for it.
+  /// `adopted`: whether the version that serves the run's name is executed by this process.
+  void resume_with_new_code(const RunRecord& record, const Submission& from, const Status& adopted,
+                            const std::shared_ptr<detail::RunHandle>& state);
+  void resume_with_own_code(const RunRecord& record, const std::string& task, Resumption how,
+                            const Submission& from, const Status& adopted,
+                            const std::shared_ptr<detail::RunHandle>& state);
+  /// Like resume_for(), and then resumes the runs that waited for it.
   std::shared_ptr<detail::RunHandle> resume_first(const std::string& selector,
                                                   const std::string& task, Resumption how,
                                                   const Submission& from);
