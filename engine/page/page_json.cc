@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <span>
 
 #include "engine/base/size_units.hpp"
 #include "engine/value/utf8.hpp"
@@ -41,16 +43,54 @@ std::string number_json(double number) {
   return std::isfinite(number) ? fmt::format("{}", number) : "null";
 }
 
+/// Marks the lowest and the highest value of the points, and the first one that is not finite.
+void keep_extremes(std::span<const MetricPoint> points, std::vector<bool>& kept, size_t offset) {
+  std::optional<size_t> low, high, broken;
+  for (size_t i = 0; i < points.size(); i++) {
+    if (!std::isfinite(points[i].value)) {
+      if (!broken) broken = i;
+      continue;
+    }
+    if (!low || points[i].value < points[*low].value) low = i;
+    if (!high || points[i].value > points[*high].value) high = i;
+  }
+  for (const auto& at : {low, high, broken})
+    if (at) kept[offset + *at] = true;
+}
+
+/// Which points are shown of a series: the first, the last, and of each of equal parts of the rest
+/// its extremes, so that no spike is lost.
+std::vector<bool> points_kept(const std::vector<MetricPoint>& points, size_t limit) {
+  constexpr size_t kOfPart = 3;
+  const size_t parts = limit > 2 ? (limit - 2) / kOfPart : 0;
+  if (points.size() <= limit || points.size() <= 2) return std::vector<bool>(points.size(), true);
+  std::vector<bool> kept(points.size());
+  kept.front() = kept.back() = true;
+  const size_t rest = points.size() - 2;
+  for (size_t part = 0; part < parts; part++) {
+    size_t begin = 1 + rest * part / parts, end = 1 + rest * (part + 1) / parts;
+    keep_extremes(std::span(points).subspan(begin, end - begin), kept, begin);
+  }
+  return kept;
+}
+
 std::string points_json(const std::vector<MetricPoint>& points, size_t limit) {
+  const std::vector<bool> kept = points_kept(points, limit);
   std::string list;
-  size_t shown = std::min(points.size(), limit);
-  for (size_t i = 0; i < shown; i++) {
-    size_t at = shown < 2 ? i : i * (points.size() - 1) / (shown - 1);
-    const MetricPoint& point = points[at];
-    list += fmt::format("{}[{},{},{}]", list.empty() ? "" : ",", point.step,
-                        number_json(point.value), point.at_ms);
+  for (size_t i = 0; i < points.size(); i++) {
+    if (!kept[i]) continue;
+    list += fmt::format("{}[{},{},{}]", list.empty() ? "" : ",", points[i].step,
+                        number_json(points[i].value), points[i].at_ms);
   }
   return "[" + list + "]";
+}
+
+/// The value of the last point; as text if JSON has no number for it, such as "nan".
+std::string last_json(const std::vector<MetricPoint>& points) {
+  if (points.empty()) return "null";
+  double last = points.back().value;
+  if (std::isnan(last)) return R"("nan")";
+  return std::isfinite(last) ? number_json(last) : text_to_json(fmt::format("{}", last));
 }
 
 }  // namespace
@@ -160,10 +200,10 @@ std::string page_metrics(const std::vector<MetricSeries>& series, size_t limit) 
   std::string list;
   for (const MetricSeries& each : series)
     list += fmt::format(
-        R"({}{{"task":{},"tag":{},"metric":{},"total":{},"min":{},"max":{},"best":{},"points":{}}})",
+        R"({}{{"task":{},"tag":{},"metric":{},"total":{},"min":{},"max":{},"best":{},"last":{},"points":{}}})",
         list.empty() ? "" : ",", text_to_json(each.task), text_or_null_json(each.tag),
         text_to_json(each.metric), each.points.size(), number_json(each.min), number_json(each.max),
-        number_json(each.best), points_json(each.points, limit));
+        number_json(each.best), last_json(each.points), points_json(each.points, limit));
   return fmt::format(R"({{"series":[{}]}})", list);
 }
 

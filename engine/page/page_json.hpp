@@ -50,7 +50,8 @@ std::string page_parts(const std::vector<ResultPart>& parts);
 std::string page_attempts(const EarlierAttempts& attempts);
 
 /// {"series":[{"task","tag","metric","total","min","max","best","points":[[step,value,at]…]}]}.
-/// Of a series with more than `limit` points, evenly spaced ones, with the first and the last.
+/// Of a series with more than `limit` points, the first, the last, and the lowest and highest ones
+/// of equal parts of the rest.
 std::string page_metrics(const std::vector<MetricSeries>& series, size_t limit);
 
 }  // namespace flow

@@ -1,5 +1,6 @@
 #include "engine/page/page_json.hpp"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 
@@ -95,16 +96,29 @@ TEST_CASE("of many lines in any order only the last ones are kept, by time") {
   CHECK(none.lines().empty());
 }
 
-TEST_CASE("of many points evenly spaced ones are sent, and NaN as null") {
+TEST_CASE("of many points the extremes of equal parts are sent, and NaN as null") {
   MetricSeries series;
   series.task = "train";
   series.metric = "loss";
   for (int64_t step = 0; step <= 10; step++)
-    series.points.push_back({step, step == 5 ? std::nan("") : static_cast<double>(step), step});
-  series.min = 0, series.max = 10, series.best = 0;
-  CHECK(page_metrics({series}, 3) ==
-        R"({"series":[{"task":"train","tag":null,"metric":"loss","total":11,"min":0,"max":10,)"
-        R"("best":0,"points":[[0,0,0],[5,null,5],[10,10,10]]}]})");
+    series.points.push_back({step, step == 5 ? std::nan("") : 1.0, step});
+  series.points[3].value = 100;
+  series.points[8].value = -100;
+  series.min = -100, series.max = 100, series.best = -100;
+  CHECK(page_metrics({series}, 5) ==
+        R"({"series":[{"task":"train","tag":null,"metric":"loss","total":11,"min":-100,"max":100,)"
+        R"("best":-100,"last":1,"points":[[0,1,0],[3,100,3],[5,null,5],[8,-100,8],[10,1,10]]}]})");
+}
+
+TEST_CASE("a series of thousands of points keeps its spike within the limit") {
+  MetricSeries series;
+  for (int64_t step = 0; step < 3'000; step++)
+    series.points.push_back({step, step == 1'501 ? 1'000.0 : 1.0, step});
+  series.points.back().value = std::nan("");
+  std::string json = page_metrics({series}, 500);
+  CHECK(json.find("[1501,1000,1501]") != std::string::npos);
+  CHECK(json.find(R"("last":"nan")") != std::string::npos);
+  CHECK(std::ranges::count(json, '[') <= 500 + 2);
 }
 
 TEST_CASE("earlier attempts have their times, and null for what is not known") {

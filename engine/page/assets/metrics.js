@@ -2,6 +2,7 @@
 import { get, runPath } from "./api.js";
 import { h, s, show, shownView } from "./dom.js";
 import { count, duration, plural, runLink } from "./format.js";
+import { portion, short } from "./plot.js";
 
 const WIDTH = 900;
 const HEIGHT = 360;
@@ -11,8 +12,6 @@ const RUNS_OFFERED = 50;
 const RUNS_MAX = 8;
 const SERIES_MAX = 40;
 const POINTS_MAX = 1000;
-
-const short = (number) => Number(number.toPrecision(4)).toString();
 
 /** The exponential mean of the values so far, without the bias of its begin, as TensorBoard has it. */
 export function smoothed(points, weight) {
@@ -74,11 +73,11 @@ export function metricsView(main, route) {
     const xs = lines.flatMap((each) => each.points.map(([x]) => x));
     const ys = lines.flatMap((each) => each.points.map(([, y]) => (isLog ? Math.log10(y) : y)));
     const [minX, maxX, minY, maxY] = [xs.reduce((a, b) => Math.min(a, b)), xs.reduce((a, b) => Math.max(a, b)), ys.reduce((a, b) => Math.min(a, b)), ys.reduce((a, b) => Math.max(a, b))];
-    const x = (value) => LEFT + (maxX === minX ? 0.5 : (value - minX) / (maxX - minX)) * (WIDTH - LEFT - 10);
-    const y = (value) => 10 + (maxY === minY ? 0.5 : 1 - ((isLog ? Math.log10(value) : value) - minY) / (maxY - minY)) * (HEIGHT - BOTTOM - 10);
+    const x = (value) => LEFT + portion(value, minX, maxX) * (WIDTH - LEFT - 10);
+    const y = (value) => 10 + (1 - portion(isLog ? Math.log10(value) : value, minY, maxY)) * (HEIGHT - BOTTOM - 10);
     const picture = s("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `${metric.value}: ${plural(lines.length, "line")}. The list below has the last value of each.` });
     for (const part of [0, 0.5, 1]) {
-      const at = minY + part * (maxY - minY);
+      const at = minY * (1 - part) + maxY * part;
       const value = isLog ? 10 ** at : at;
       picture.append(s("path", { class: "grid", d: `M${LEFT} ${y(value)}H${WIDTH - 10}` }), s("text", { class: "tick", x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, short(value)));
       const step = minX + part * (maxX - minX);
@@ -92,7 +91,7 @@ export function metricsView(main, route) {
     show(frame, picture);
     show(legend, lines.map((each, i) => h("li", { "data-run": each.run, "data-task": each.task },
       s("svg", { class: "key", viewBox: "0 0 24 8", "aria-hidden": "true" }, s("path", { class: `line color${i % 8} dash${Math.floor(i / 8) % 3}`, d: "M0 4H24" })),
-      h("a", { href: runLink(each.run) }, names.get(each.run) || each.run), ` ${each.tag || each.task}: `, h("span", { class: "last" }, short(each.points[each.points.length - 1][1])))));
+      h("a", { href: runLink(each.run) }, names.get(each.run) || each.run), ` ${each.tag || each.task}: `, h("span", { class: "last" }, short(typeof each.last === "string" ? each.last : each.points[each.points.length - 1][1])))));
   }
 
   function keepAddress() {

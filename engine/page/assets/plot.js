@@ -8,13 +8,20 @@ const HEIGHT = 120;
 const LEFT = 8;
 const SERIES_MAX = 60;
 
-const short = (number) => (number === null ? "–" : Number(number.toPrecision(4)).toString());
+/** A number, text in its place such as "nan", or null. */
+export const short = (number) => (number === null ? "–" : typeof number === "string" ? number : Number(number.toPrecision(4)).toString());
+
+/** Where the value lies from low, 0, to high, 1. Their difference may exceed the largest number. */
+export function portion(value, low, high) {
+  const range = high / 2 - low / 2;
+  return range > 0 ? (value / 2 - low / 2) / range : 0.5;
+}
 
 function lineOf(points, low, high) {
   const first = points[0][0];
   const last = points[points.length - 1][0];
-  const x = (step) => LEFT + (last === first ? 0.5 : (step - first) / (last - first)) * (WIDTH - 2 * LEFT);
-  const y = (value) => HEIGHT - LEFT - (high === low ? 0.5 : (value - low) / (high - low)) * (HEIGHT - 2 * LEFT);
+  const x = (step) => LEFT + portion(step, first, last) * (WIDTH - 2 * LEFT);
+  const y = (value) => HEIGHT - LEFT - portion(value, low, high) * (HEIGHT - 2 * LEFT);
   let path = "";
   let isBroken = true;  // NaN breaks the line
   for (const [step, value] of points) {
@@ -34,9 +41,8 @@ function figure(series) {
   const values = series.points.map(([, value]) => value).filter((value) => value !== null);
   const low = Math.min(...values);
   const high = Math.max(...values);
-  const last = values.length > 0 ? values[values.length - 1] : null;
   const steps = [series.points[0][0], series.points[series.points.length - 1][0]];
-  const text = `last ${short(last)} · best ${short(series.best)} · min ${short(series.min)} · max ${short(series.max)}`;
+  const text = `last ${short(series.last)} · best ${short(series.best)} · min ${short(series.min)} · max ${short(series.max)}`;
   return h("figure", { class: "plot", "data-metric": series.metric, "data-task": series.task },
     h("figcaption", {}, h("strong", {}, series.metric), " ", h("span", { class: "quiet" }, series.tag ? `${series.task} ${series.tag}` : series.task)),
     s("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `${series.metric} of ${series.task}: ${text}` },
