@@ -44,6 +44,15 @@ Lines text_of(const std::vector<Line>& lines, size_t columns) {
 
 }  // namespace
 
+TEST_CASE("the name of an awaited signal may contain backticks") {
+  CHECK(awaited_signal("it waits for the signal `go`: `flow signal R go` sends it") == "go");
+  CHECK(awaited_signal("it waits for the signal `go` until 2026-01-01T00:00:00Z: `flow signal R "
+                       "go` sends it") == "go");
+  CHECK(awaited_signal("it waits for the signal `a`: `b c`: `flow signal R 'a`: `b c'` sends it") ==
+        "a`: `b c");
+  CHECK(awaited_signal("it waits for a free CPU").empty());
+}
+
 TEST_CASE("a frame has a row per task, and counts") {
   RunView view("digits  R1", true);
   view.on_event(event("task", "train", "running", 1000));

@@ -133,7 +133,8 @@ Story story_waits() {
   s.info.counts.waiting = 1;
   s.info.tasks = {task("publish", "waiting", 1, 10, 20)};
   s.info.tasks[0].finished_ms = 0;
-  s.info.tasks[0].waits_for = "the signal `approved`";
+  s.info.tasks[0].waits_for =
+      "it waits for the signal `approved`: `flow signal R1 approved` sends it";
   s.waits_for_a_signal = true;
   return s;
 }

@@ -127,7 +127,8 @@ TEST_CASE("a run is cancelled after a question, and only one that has not ended"
 
 TEST_CASE("a signal has the name that a task waits for, and a value as JSON") {
   TopView view;
-  view.set_view(view_of({task("a", "waiting", "the signal `approved`")}));
+  view.set_view(view_of({task(
+      "a", "waiting", "it waits for the signal `approved`: `flow signal R1 approved` sends it")}));
   view.on_key('g');
   CHECK(last_line(view) == "signal NAME [JSON]: approved_");
   press(view, " {");

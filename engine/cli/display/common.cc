@@ -13,6 +13,7 @@
 #include <ctime>
 #include <utility>
 
+#include "engine/base/files.hpp"
 #include "engine/cli/display/text_style.hpp"
 
 namespace flow::cli {
@@ -177,14 +178,25 @@ std::string text_or_null(const std::string& text) {
   return text.empty() ? "null" : json_text(text);
 }
 
-std::vector<std::string> awaited_signals(const RunInfo& run) {
+std::string awaited_signal(const std::string& waits_for) {
   constexpr std::string_view kBefore = "the signal `";
+  size_t begin = waits_for.find(kBefore);
+  if (begin == std::string::npos) return "";
+  begin += kBefore.size();
+  // A name may contain backticks. The command at the end of the text repeats it.
+  for (size_t end = waits_for.find('`', begin); end != std::string::npos;
+       end = waits_for.find('`', end + 1)) {
+    std::string name = waits_for.substr(begin, end - begin);
+    if (waits_for.ends_with(" " + quote_shell(name) + "` sends it")) return name;
+  }
+  return "";
+}
+
+std::vector<std::string> awaited_signals(const RunInfo& run) {
   std::vector<std::string> names;
   for (const TaskInfo& task : run.tasks) {
-    size_t at = task.waits_for.find(kBefore);
-    if (at == std::string::npos) continue;
-    at += kBefore.size();
-    names.push_back(task.waits_for.substr(at, task.waits_for.find('`', at) - at));
+    std::string name = awaited_signal(task.waits_for);
+    if (!name.empty()) names.push_back(std::move(name));
   }
   return names;
 }

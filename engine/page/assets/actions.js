@@ -97,8 +97,16 @@ export function rollbackAction(name, session, id = "rollback") {
 /** The signal that the task waits for, or "". A name with bytes that are not text cannot be sent
  *  from here. */
 export function awaitedSignal(task) {
-  const found = /the signal `([^`]+)`/.exec(task.status === "waiting" ? asText(task.waits_for) : "");
-  return found && !found[1].includes("\uFFFD") ? found[1] : "";
+  const before = "the signal `";
+  const text = task.status === "waiting" ? asText(task.waits_for) : "";
+  const begin = text.indexOf(before) + before.length;
+  if (begin < before.length || text.includes("\uFFFD")) return "";
+  // A name may contain backticks. The command at the end of the text repeats it.
+  for (let end = text.indexOf("`", begin); end >= 0; end = text.indexOf("`", end + 1)) {
+    const name = text.slice(begin, end);
+    if (name !== "" && text.endsWith(` ${shellWord(name)}\` sends it`)) return name;
+  }
+  return "";
 }
 
 export function signalAction(run, session) {
