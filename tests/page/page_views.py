@@ -18,6 +18,14 @@ from page_place import ASKS, BYTES, NAMES, QUEUE, SERVES, SHAPES  # noqa: E402
 from place import main  # noqa: E402
 
 
+# Names as long words.
+LONG_NAMES = r'''
+local flow = require "flow"
+local task = flow.task(("t"):rep(100), function(ctx) ctx:metric(("m"):rep(60), 1, 1) return 1 end)
+return flow.pipeline(("p"):rep(60), {}, function() return task() end)
+'''
+
+
 class Views(Browsing):
     # ---- the views
 
@@ -115,7 +123,7 @@ class Views(Browsing):
             self.assertEqual(cells[1:4], [each["args"]["outcome"], each["args"].get("cause", "–"), each["args"]["worker"]])
             self.assertEqual(cells[5], "%d ms" % (each["dur"] // 1000) if each["dur"] < 1e6 else "%.1f s" % (each["dur"] / 1e6))
             self.assertEqual(datetime.datetime.fromisoformat(time.replace("Z", "+00:00")).timestamp() * 1e6, each["ts"])
-        self.assertEqual((rows[-1][1], times[-1]), (newest["status"], newest["started"]))
+        self.assertEqual((rows[-1][1], rows[-1][2], times[-1]), (newest["status"], "user_error", newest["started"]))
         # A bar chooses the lines of its attempt.
         self.driver.execute_script("document.querySelector('.spans [data-attempt=\"2\"] rect').dispatchEvent(new MouseEvent('click', { bubbles: true }))")
         lines = [line["text"] for line in self.flow("logs", "nightly", "work[3]@2", "--json").lines()]
@@ -545,6 +553,52 @@ class Views(Browsing):
         self.wait("the result", lambda: '"by": "ann"' in self.text("#task-result"))
         self.is_quiet()
 
+    def test_a_signal_with_backticks_in_its_name_is_sent(self):
+        self.write("ticks.lua", r'''
+local flow = require "flow"
+local ask = flow.task("ask", function(ctx) return ctx:wait("go`: `now' until") end)
+return flow.pipeline("ticks", {}, function() return ask() end)
+''')
+        process = self.start("run", "ticks.lua", "--name", "asked")
+        self.until_waits("ask")
+        self.browse()
+        self.visit("#/runs/%s/task/ask" % self.runs()[0]["run"])
+        self.wait("the button", lambda: len(self.all("#signal")) == 1)
+        self.assertIn("“go`: `now' until”", self.text("#signal"))
+        self.click("#signal")
+        self.wait("the value", lambda: self.all("#signal-value")[0].is_displayed())
+        self.all("#signal-value")[0].send_keys(Keys.ENTER)
+        self.exits(0, self.end(process))
+        self.assertEqual(self.show("asked")["result"], True)
+        self.is_quiet()
+
+    def test_extreme_metrics_are_drawn(self):
+        self.write("extreme.lua", r'''
+local flow = require "flow"
+local work = flow.task("work", function(ctx)
+  for i = 1, 3000 do ctx:metric("spiky", i == 1501 and 1000 or 1, i) end
+  for i = 1, 3 do ctx:metric("diverged", i < 3 and i or 0 / 0, i) end
+  for i = 1, 3 do ctx:metric("huge", i == 2 and -1.7e308 or 1.7e308, i) end
+  return 1
+end)
+return flow.pipeline("extreme", {}, function() return work() end)
+''')
+        self.flow("run", "extreme.lua", "--quiet")
+        run = self.show()["run"]
+        self.browse()
+        self.visit("#/runs/%s/task/work" % run)
+        self.wait("the plots", lambda: len(self.all(".plot")) == 3)
+        heights = self.driver.execute_script("""
+            return Object.fromEntries([...document.querySelectorAll(".plot")].map((plot) => [plot.dataset.metric,
+              [...plot.querySelector(".line").getAttribute("d").matchAll(/ (-?[\\d.]+|NaN)/g)].map((found) => Number(found[1]))]))""")
+        self.assertEqual([min(heights["spiky"]), max(heights["spiky"])], [8, 112], "the spike is drawn")
+        self.assertEqual(heights["huge"], [8, 112, 8])
+        self.assertIn("last nan", self.text(".plot[data-metric=diverged]"))
+        self.visit("#/metrics?run=%s&metric=huge" % run)
+        self.wait("the line", lambda: len(self.all("#overlay .line")) == 1)
+        self.assertNotIn("NaN", self.driver.execute_script("return document.querySelector('#overlay').innerHTML"))
+        self.is_quiet()
+
     def test_a_log_is_followed(self):
         self.write("talks.lua", r'''
 local flow = require "flow"
@@ -746,6 +800,13 @@ return flow.pipeline("talks", { path = flow.param.string {} }, function(p) retur
         self.browse(width=390, dark=True)
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": 360, "height": 740, "deviceScaleFactor": 2, "mobile": True})
         for path in ("#/", "#/runs/" + run, "#/runs/%s/task/work%%5B3%%5D" % run, "#/metrics?run=" + run, "#/waiting", "#/workers", "#/services", "#/cost?run=" + run):
+            self.visit(path)
+            self.wait("the view", self.is_drawn)
+            self.assertLessEqual(self.driver.execute_script("return document.documentElement.scrollWidth - innerWidth"), 0, path)
+        self.write("long.lua", LONG_NAMES)
+        self.flow("run", "long.lua", "--quiet", "--name", "n" * 300)
+        run = self.show()["run"]
+        for path in ("#/", "#/runs/" + run, "#/runs/%s/task/%s" % (run, "t" * 100), "#/metrics?run=" + run, "#/cost", "#/cost?run=" + run):
             self.visit(path)
             self.wait("the view", self.is_drawn)
             self.assertLessEqual(self.driver.execute_script("return document.documentElement.scrollWidth - innerWidth"), 0, path)

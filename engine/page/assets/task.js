@@ -19,9 +19,10 @@ const seconds = (number) => duration(number === null || number === undefined ? n
 const isoTime = (ms) => (ms ? new Date(ms).toISOString() : null);
 
 /** The newest attempt, whose cause is known if it failed in a cluster. */
-function newestCells(task, isRunActive) {
+function newestCells(task, isRunActive, why) {
   const failed = (task.failed_attempts || []).find((each) => each.attempt === task.attempts);
-  return [stateElement(task.status), failed ? asText(failed.cause) : "–", task.worker || (failed ? failed.worker : "–"), timeElement(task.started), elapsedElement(task, isRunActive), seconds(task.queue_s)];
+  const explained = task.status === "failed" ? /^cause: (\w+)$/m.exec(asText(why)) : null;
+  return [stateElement(task.status), failed ? asText(failed.cause) : explained ? explained[1] : "–", task.worker || (failed ? failed.worker : "–"), timeElement(task.started), elapsedElement(task, isRunActive), seconds(task.queue_s)];
 }
 
 /** One before it: `kept` is what the state has of it, if it has. */
@@ -32,12 +33,12 @@ function earlierCells(task, number, kept) {
 }
 
 /** The last attempts. */
-function attemptRows(task, earlier, isRunActive) {
+function attemptRows(task, earlier, isRunActive, why) {
   const byNumber = new Map(earlier.map((each) => [each.attempt, each]));
   const rows = [];
   for (let number = Math.max(1, task.attempts - ATTEMPTS_MAX + 1); number <= task.attempts; number++) {
     const isNewest = number === task.attempts && !(task.cached && byNumber.has(number));
-    const cells = isNewest ? newestCells(task, isRunActive) : earlierCells(task, number, byNumber.get(number));
+    const cells = isNewest ? newestCells(task, isRunActive, why) : earlierCells(task, number, byNumber.get(number));
     rows.push(h("tr", { "data-attempt": number }, h("td", { class: "number left" }, count(number)),
       cells.map((cell, i) => h("td", { class: ATTEMPT_COLUMNS[i + 1][1] }, cell))));
   }
@@ -102,7 +103,7 @@ export function taskView(main, route, session) {
       task.key ? fact("Key", h("span", { class: "id", title: task.key }, task.key.slice(0, 12))) : null);
     show(error, task.error ? h("section", { "aria-labelledby": "error-title" }, h("h2", { id: "error-title" }, "Error"), h("pre", { class: "error", tabindex: "0" }, asText(task.error))) : null);
     why.textContent = asText(answer.why).replace(/\b([0-9a-f]{12})[0-9a-f]{52}\b/g, "$1").trim();
-    show(attempts, task.attempts > 0 ? attemptRows(task, earlier, isRunActive) : h("tr", {}, h("td", { colspan: ATTEMPT_COLUMNS.length, class: "quiet" }, task.cached ? "The result is from the cache: nothing ran." : "No attempt has started.")));
+    show(attempts, task.attempts > 0 ? attemptRows(task, earlier, isRunActive, answer.why) : h("tr", {}, h("td", { colspan: ATTEMPT_COLUMNS.length, class: "quiet" }, task.cached ? "The result is from the cache: nothing ran." : "No attempt has started.")));
     drawTime();
     log.setAttempts(task.attempts);
     updateActions();
