@@ -13,7 +13,6 @@
 #include <ctime>
 #include <utility>
 
-#include "engine/base/files.hpp"
 #include "engine/cli/display/text_style.hpp"
 
 namespace flow::cli {
@@ -178,6 +177,15 @@ std::string text_or_null(const std::string& text) {
   return text.empty() ? "null" : json_text(text);
 }
 
+std::string shell_word(const std::string& text) {
+  constexpr const char* kPlain =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@%+,./:-";
+  if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
+  std::string word = "'";
+  for (char c : text) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return word + "'";
+}
+
 std::string awaited_signal(const std::string& waits_for) {
   constexpr std::string_view kBefore = "the signal `";
   size_t begin = waits_for.find(kBefore);
@@ -187,7 +195,7 @@ std::string awaited_signal(const std::string& waits_for) {
   for (size_t end = waits_for.find('`', begin); end != std::string::npos;
        end = waits_for.find('`', end + 1)) {
     std::string name = waits_for.substr(begin, end - begin);
-    if (waits_for.ends_with(" " + quote_shell(name) + "` sends it")) return name;
+    if (waits_for.ends_with(" " + shell_word(name) + "` sends it")) return name;
   }
   return "";
 }

@@ -63,6 +63,8 @@ bool select_task_of_last(const Reader& reader, std::string& run, std::string& ta
 /// Whether `task` on the command line means this one: "align", "align[2]" or, by its tag,
 /// "align[s3]"; a map means its instances.
 bool is_selected(const TaskInfo& each, const std::string& task);
+/// As a word of a shell: in quotes if it needs them.
+std::string shell_word(const std::string& text);
 /// The name of the signal in a text of TaskInfo::waits_for; "" if it waits for something else.
 std::string awaited_signal(const std::string& waits_for);
 /// The names of the signals that tasks of the run wait for.

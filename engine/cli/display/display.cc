@@ -64,16 +64,6 @@ uint64_t failed_attempted(const RunInfo& run) {
   return static_cast<uint64_t>(count);
 }
 
-/// As a word of a shell: in quotes if it needs them.
-std::string shell_word(const std::string& text) {
-  constexpr const char* kPlain =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@%+,./:-";
-  if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
-  std::string word = "'";
-  for (char c : text) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return word + "'";
-}
-
 }  // namespace
 
 /// A waiting task's event names the signal, or describes in words what it waits for after the
