@@ -10,11 +10,13 @@ namespace flow {
 
 namespace {
 
-/// Readings of GPUs are kept by the writer and not in the state. Adds none if the writer does not
-/// answer.
-void add_gpu_readings(const EngineOptions& options, std::vector<NodeInfo>& workers) {
-  if (std::ranges::all_of(workers, [](const NodeInfo& worker) { return worker.gpus.empty(); }))
-    return;
+/// Adds what the writer keeps and the state does not: readings of GPUs, and what is known only
+/// while a worker is connected. Adds nothing if the writer does not answer.
+void add_unstored(const EngineOptions& options, std::vector<NodeInfo>& workers) {
+  auto has_unstored = [](const NodeInfo& worker) {
+    return !worker.gpus.empty() || !worker.name.empty();
+  };
+  if (std::ranges::none_of(workers, has_unstored)) return;
   ClusterInfo cluster;
   try {
     cluster = cluster_info(options);
@@ -23,7 +25,14 @@ void add_gpu_readings(const EngineOptions& options, std::vector<NodeInfo>& worke
   }
   for (NodeInfo& worker : workers) {
     auto found = std::ranges::find(cluster.nodes, worker.name, &NodeInfo::name);
-    if (found != cluster.nodes.end()) worker.gpu_readings = std::move(found->gpu_readings);
+    if (found == cluster.nodes.end()) continue;
+    worker.gpu_readings = std::move(found->gpu_readings);
+    worker.address = std::move(found->address);
+    worker.version = std::move(found->version);
+    worker.note = std::move(found->note);
+    worker.from_head = found->from_head;
+    worker.from_workers = found->from_workers;
+    worker.to_workers = found->to_workers;
   }
 }
 
@@ -87,7 +96,7 @@ ClusterViewer::~ClusterViewer() = default;
 ClusterView ClusterViewer::view(const std::string& run) {
   if (impl_->head) return impl_->view_of_head(run);
   ClusterView view = view_state(impl_->options, run);
-  if (view.has_writer) add_gpu_readings(impl_->options, view.workers);
+  if (view.has_writer) add_unstored(impl_->options, view.workers);
   return view;
 }
 

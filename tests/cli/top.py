@@ -119,9 +119,14 @@ class Top(TmuxPlace):
         address = "127.0.0.1:%d" % unused_port()
         self.start("head", "--listen", address, "--jobs", "2")
         self.until("the head listens", lambda: os.path.exists(os.path.join(self.state, "socket")))
-        self.begin()
         words = ["--head", address, "--secret-file", os.path.join(self.state, "secret")]
+        self.start("worker", "--join", address, *words[2:], "--name", "w1", "--jobs", "1", "--dir", self.path("w1"))
+        self.until("the worker is up", lambda: [each["status"] for each in self.view()["workers"] if each["node"] == "w1"] == ["up"])
+        self.begin()
         here, there = self.view(), self.view(*words)
+        (worker,) = [each for each in here["workers"] if each["node"] == "w1"]
+        self.assertTrue(worker["address"])
+        self.assertTrue(worker["version"])
         for view in (here, there):
             for task in view["run"]["tasks"]:
                 task.pop("duration_s")
