@@ -39,9 +39,10 @@ int64_t backoff_ms(uint32_t failures) {
   return std::min(delay, kBackoffMsMax);
 }
 
-std::string not_told(const NotifyTarget& target, const core::RunId& run, const std::string& why) {
-  return fmt::format("{} was not told of the end of the run {}: {}", shown_target(target), run,
-                     why);
+std::string failure_text(const NotifyTarget& target, const core::RunId& run,
+                         const std::string& why) {
+  return fmt::format("the notification of the end of the run {} failed: {}: {}", run,
+                     shown_target(target), why);
 }
 
 /// A file in memory; closed at the end.
@@ -149,7 +150,8 @@ void Notifier::finish() {
     const Notification& about = entry.notification;
     std::string why = entry.failure;
     if (why.empty())
-      why = not_told(about.to.targets.front(), about.run, "it did not answer before flow ended");
+      why =
+          failure_text(about.to.targets.front(), about.run, "it did not answer before flow ended");
     hooks_.warn(about.run, why + ". The next flow that writes this state tries it again");
   }
   entries_.clear();
@@ -235,7 +237,7 @@ std::string Notifier::tell(Entry& entry) {
     if (is_ours && about.failed_since_ms == 0) about.failed_since_ms = now_ms();
     bool is_late = is_ours && now_ms() - about.failed_since_ms >= kNotifyWithinMs;
     bool gives_up = is_final || is_late;
-    std::string text = not_told(target, about.run, sent.error().message);
+    std::string text = failure_text(target, about.run, sent.error().message);
     log::warning("notification failed", {.run = about.run, .detail = text});
     if (gives_up) hooks_.warn(about.run, text + ". It is not tried again");
     if (!gives_up) open.push_back(target);
