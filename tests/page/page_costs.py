@@ -135,6 +135,23 @@ class Costs(Browsing):
         self.check_cost(".cost-item", self.cost())
         self.is_quiet()
 
+    def test_a_resumed_run_has_its_new_cost(self):
+        self.write("again.lua", r'''
+local flow = require "flow"
+local fail = flow.shell("fail", { args = { "path" }, command = [[test -e {path}]] })
+return flow.pipeline("again", { path = flow.param.string {} }, function(p) return fail { path = p.path }.stdout end)
+''')
+        self.flow("run", "again.lua", "--param", "path=" + self.path("gate"), "--quiet")
+        run = self.show()["run"]
+        self.browse()
+        self.visit("#/cost?run=" + run)
+        self.wait("its first end", lambda: self.text(".cost-item .state") == "failed")
+        self.open("gate")
+        self.exits(0, self.flow("resume", run, "--quiet"))
+        self.wait("its second end", lambda: self.text(".cost-item .state") == "succeeded")
+        self.check_cost(".cost-item", self.cost())
+        self.is_quiet()
+
 
 if __name__ == "__main__":
     if None in browser.programs():

@@ -52,7 +52,8 @@ export function costView(main, route) {
   show(main, h("h1", { tabindex: "-1" }, "Cost"),
     h("div", { class: "tools" }, h("label", { for: "cost-period" }, "Of"), period, h("label", { for: "cost-by" }, "By"), by), runs, note, list);
 
-  const kept = new Map();  // answers by run and grouping, of runs that have ended
+  const kept = new Map();  // answers by run, grouping and end, of runs that have ended
+  let ends = new Map();  // status and end of the listed runs: one that was resumed has another one
   const isNew = changes();
   const areNewRuns = changes();
   let nextAt = 0;
@@ -69,11 +70,13 @@ export function costView(main, route) {
     show(runs, h("legend", {}, `Runs, at most ${RUNS_MAX}`), listed.map(box), listed.length === 0 ? h("p", { class: "quiet" }, "There is no run yet.") : null);
   }
 
+  const endOf = (run) => `${run.status} ${run.finished}`;
+
   async function costOf(run) {
-    const key = `${run} ${by.value}`;
+    const key = `${run} ${by.value} ${ends.get(run)}`;
     if (kept.has(key)) return kept.get(key);
     const answer = await get(runPath(run, "cost"), { by: by.value });
-    if (!isActive(answer.run.status)) kept.set(key, answer);
+    if (!isActive(answer.run.status) && endOf(answer.run) === ends.get(run)) kept.set(key, answer);
     return answer;
   }
 
@@ -101,6 +104,7 @@ export function costView(main, route) {
     try {
       const listed = (await get("/api/runs", { limit: RUNS_OFFERED })).runs;
       if (!isNewest()) return;
+      ends = new Map(listed.map((run) => [run.run, endOf(run)]));
       // As `flow cost`, which is about the newest run.
       if (chosen.size === 0 && period.value === "" && listed.length > 0 && !wasEmptied) chosen.add(listed[0].run);
       drawRuns(listed);
