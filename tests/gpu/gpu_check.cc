@@ -11,8 +11,10 @@
 
 #include "kernels/cuda/cublaslt.hpp"
 #include "kernels/cuda/cudnn.hpp"
-#include "kernels/cuda/device.hpp"
+#include "tests/gpu/gpu_bench.hpp"
 #include "tests/gpu/gpu_kernels.hpp"
+#include "tests/gpu/gpu_large.hpp"
+#include "tests/gpu/gpu_same_bits.hpp"
 #include "tests/kernels/suite/suite.hpp"
 
 namespace flow::gpu {
@@ -20,32 +22,6 @@ namespace {
 
 using namespace kernels;
 using suite::Array;
-
-template <typename T>
-T must(Result<T> result) {
-  if (result) return std::move(*result);
-  fmt::print("{}\n", result.error().message);
-  std::exit(1);
-}
-void must(Status status) {
-  if (status) return;
-  fmt::print("{}\n", status.error().message);
-  std::exit(1);
-}
-
-// Device memory, freed by the destructor.
-class Room {
- public:
-  Room(size_t bytes, void* stream)
-      : data_(must(cuda::allocate(std::max<size_t>(bytes, 256), stream))), stream_(stream) {}
-  Room(const Room&) = delete;
-  ~Room() { must(cuda::release(data_, stream_)); }
-  char* data() const { return data_; }
-
- private:
-  char* data_;
-  void* stream_;
-};
 
 // Copies operands to the device with their gaps, and back.
 class DeviceRunner : public suite::Runner {
@@ -240,50 +216,52 @@ double time_of(void* stream, const std::function<void()>& call) {
   return best;
 }
 
-// Random operands on the device, and the scratch that calls share.
-class Bench {
- public:
-  explicit Bench(void* native) : scratch_(size_t{1} << 30, native) {
-    stream.native = native;
-    stream.scratch = {scratch_.data(), size_t{1} << 30, 0, 0};
-  }
-  View random(DType dtype, const Shape& shape) {
-    View view = empty(dtype, shape);
-    must_be(table.normal(stream, view, 1, 0, 0, 1));
-    return view;
-  }
-  View empty(DType dtype, const Shape& shape) {
-    View view = dense(dtype, shape, nullptr);
-    rooms_.push_back(std::make_unique<Room>(view.bytes(), stream.native));
-    view.data = rooms_.back()->data();
-    return view;
-  }
-  void clear() {
-    must(cuda::wait_for(stream.native));
-    rooms_.clear();
-  }
-  void must_be(int code) {
-    stream.scratch.used = 0;
-    if (code == kDone) return;
-    fmt::print("error {}: {}\n", code, code > 0 ? table.error_text(code) : "refused");
-    std::exit(1);
-  }
-  double time(const std::function<int()>& call) {
-    return time_of(stream.native, [&] { must_be(call()); });
-  }
+double time_of(Bench& b, const std::function<int()>& call) {
+  return time_of(b.stream.native, [&] { b.must_be(call()); });
+}
 
-  const Kernels& table = *cuda_kernels();
-  Stream stream;
+// The least share of its ceiling, in percent, that the implementation of a row should reach on any
+// GPU; 0: no floor. By the beginning of the row's name; the longest one counts.
+double floor_of(const std::string& name) {
+  constexpr std::pair<std::string_view, double> kFloors[] = {
+      {"copy", 85},
+      {"add", 85},
+      {"gelu_tanh", 85},
+      {"cast", 80},
+      {"sum", 75},
+      {"softmax", 80},
+      {"layer_norm", 80},
+      {"layer_norm_backward", 70},
+      {"rms_norm", 80},
+      {"cross_entropy", 70},
+      {"adamw", 85},
+      {"matmul 4096 bf16", 90},
+      {"matmul 4096 bias gelu bf16", 85},
+      {"attention bf16 64", 35},
+      {"attention bf16 128", 45},
+      {"attention f16 64", 35},
+      {"attention f16 128", 45},
+      {"attention_backward bf16 64", 22},
+      {"attention_backward bf16 128", 30},
+      {"attention_backward f16 64", 22},
+      {"attention_backward f16 128", 30},
+  };
+  std::pair<std::string_view, double> found;
+  for (const auto& each : kFloors)
+    if (name.starts_with(each.first) && each.first.size() > found.first.size()) found = each;
+  return found.second;
+}
 
- private:
-  Room scratch_;
-  std::vector<std::unique_ptr<Room>> rooms_;
-};
+int below_floor = 0;  // rows
 
 void print_speed(const std::string& name, double amount, double seconds, double ceiling,
                  const char* unit) {
-  fmt::print("{:<36} {:>9.1f} us {:>9.1f} {}  {:>5.1f}% of the ceiling\n", name, seconds * 1e6,
-             amount / seconds / 1e9, unit, 100 * amount / seconds / ceiling);
+  double percent = 100 * amount / seconds / ceiling, floor = floor_of(name);
+  bool is_below = percent < floor;
+  below_floor += is_below ? 1 : 0;
+  fmt::print("{:<36} {:>9.1f} us {:>9.1f} {}  {:>5.1f}% of the ceiling{}\n", name, seconds * 1e6,
+             amount / seconds / 1e9, unit, percent,
+             is_below ? fmt::format(", below {:.0f}%", floor) : "");
 }
 
 // A ResNet layer in all three directions, by cuDNN if available and by flow.
@@ -302,7 +280,7 @@ void measure_convolutions(Bench& b, double ceiling) {
       for (bool by_cudnn : {true, false}) {
         cuda::use_cudnn(by_cudnn);
         int64_t before = cuda::cudnn_use().done;
-        double seconds = b.time(call);
+        double seconds = time_of(b, call);
         if (by_cudnn && cuda::cudnn_use().done == before) continue;
         std::string text =
             fmt::format("{} {} {}", name, dtype_name(dtype), by_cudnn ? "cuDNN" : "flow");
@@ -331,8 +309,9 @@ void measure_attention(Bench& b, DType dtype, int64_t width, bool causal, double
   double product = 2.0 * batches * heads * rows * rows * static_cast<double>(width);
   if (causal) product /= 2;  // half of it is masked
   std::string what = fmt::format(" {} {}{}", dtype_name(dtype), width, causal ? " causal" : "");
-  double forward = b.time([&] { return b.table.attention(b.stream, options, q, k, v, out, lse); });
-  double backward = b.time([&] {
+  double forward =
+      time_of(b, [&] { return b.table.attention(b.stream, options, q, k, v, out, lse); });
+  double backward = time_of(b, [&] {
     return b.table.attention_backward(b.stream, options, q, k, v, out, lse, grad, dq, dk, dv);
   });
   print_speed("attention" + what, 2 * product, forward, ceiling, "GFLOP/s");
@@ -353,18 +332,18 @@ void measure(void* native) {
   {
     View x = b.random(DType::bf16, {8192, 8192}), y = b.random(DType::bf16, {8192, 8192});
     View z = b.empty(DType::bf16, {8192, 8192});
-    double seconds =
-        b.time([&] { return b.table.matmul(b.stream, x, y, 1, 0, nullptr, Unary::identity, z); });
+    double seconds = time_of(
+        b, [&] { return b.table.matmul(b.stream, x, y, 1, 0, nullptr, Unary::identity, z); });
     products = 2.0 * 8192 * 8192 * 8192 / seconds;
     b.clear();
   }
   fmt::print("ceilings of this run: {:.0f} GB/s copied, {:.0f} GFLOP/s in a bf16 product of 8192\n",
              copied / 1e9, products / 1e9);
   auto moves = [&](const char* name, double amount, const std::function<int()>& call) {
-    print_speed(name, amount, b.time(call), copied, "GB/s   ");
+    print_speed(name, amount, time_of(b, call), copied, "GB/s   ");
   };
   auto computes = [&](const char* name, double amount, const std::function<int()>& call) {
-    print_speed(name, amount, b.time(call), products, "GFLOP/s");
+    print_speed(name, amount, time_of(b, call), products, "GFLOP/s");
   };
   {
     Shape shape{1 << 28};
@@ -459,7 +438,15 @@ void measure(void* native) {
   measure_convolutions(b, products);
 }
 
-int run(bool with_speed, const std::string& only) {
+struct Options {
+  bool with_speed = true;
+  std::string only;            // a family; "": all
+  int same_bits = 0;           // calls of each operation; 0: the other checks
+  int64_t large_elements = 0;  // 0: the other checks
+  bool is_small = false;       // for an emulated GPU
+};
+
+int run(const Options& options) {
   auto count = cuda::device_count();
   if (!count || *count == 0) {
     fmt::print("no GPU here: nothing was checked ({})\n",
@@ -472,31 +459,53 @@ int run(bool with_speed, const std::string& only) {
              static_cast<double>(info.memory_total) / 1e9);
   must(cuda::set_device(0));
   void* stream = must(cuda::new_stream());
-  int code = check_rows(stream, only);
-  if (only.empty()) code |= check_kernels(with_speed);
-  if (with_speed && only.empty()) measure(stream);
+  int misses = 0;
+  if (options.same_bits > 0) {
+    misses = check_same_bits(stream, options.same_bits, options.is_small);
+  } else if (options.large_elements > 0) {
+    misses = check_large(stream, options.large_elements);
+  } else {
+    misses = check_rows(stream, options.only);
+    if (options.only.empty()) misses |= check_kernels(options.with_speed);
+    if (options.with_speed && options.only.empty()) measure(stream);
+    if (below_floor > 0) fmt::print("MISS {} rows are slower than their floor\n", below_floor);
+    misses += below_floor;
+  }
   must(cuda::last_fault());
   must(cuda::free_stream(stream));
-  return code;
+  return misses > 0 ? 1 : 0;
 }
 
 }  // namespace
 }  // namespace flow::gpu
 
-// gpu_check [--no-speed] [--only FAMILY]
+// gpu_check [--no-speed] [--only FAMILY]     all families, or one, against the CPU
+// gpu_check --same-bits TIMES [--small]      the same bits in each call
+// gpu_check --large [--elements NUMBER]      more than 2^31 elements
 int main(int count, char** words) {
-  bool with_speed = true;
-  std::string only;
+  flow::gpu::Options options;
   for (int i = 1; i < count; i++) {
     std::string word = words[i];
+    bool has_value = i + 1 < count;
     if (word == "--no-speed") {
-      with_speed = false;
-    } else if (word == "--only" && i + 1 < count) {
-      only = words[++i];
+      options.with_speed = false;
+    } else if (word == "--small") {
+      options.is_small = true;
+    } else if (word == "--large") {
+      options.large_elements = flow::gpu::kLargeElements;
+    } else if (word == "--only" && has_value) {
+      options.only = words[++i];
+    } else if (word == "--same-bits" && has_value) {
+      options.same_bits = std::atoi(words[++i]);
+    } else if (word == "--elements" && has_value) {
+      options.large_elements =
+          std::atoll(words[++i]) / flow::gpu::kLargeColumns * flow::gpu::kLargeColumns;
     } else {
-      fmt::print("usage: gpu_check [--no-speed] [--only FAMILY]\n");
+      fmt::print(
+          "usage: gpu_check [--no-speed] [--only FAMILY] | --same-bits TIMES [--small] | --large "
+          "[--elements NUMBER]\n");
       return 2;
     }
   }
-  return flow::gpu::run(with_speed, only);
+  return flow::gpu::run(options);
 }
