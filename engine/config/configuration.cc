@@ -153,13 +153,13 @@ const char* expected_form(Form form, const TomlNode& node) {
                  ? nullptr
                  : "a string, or { env = \"NAME\" } for a secret";
     case Form::texts:
-      return node.kind == Kind::list && all(is_text) ? nullptr : "a list of strings";
+      return node.kind == TomlNode::Kind::list && all(is_text) ? nullptr : "a list of strings";
     case Form::text_or_secret:
       return node.kind == Kind::text || is_secret(node)
                  ? nullptr
                  : "a string, or { env = \"NAME\" } for a secret";
     case Form::statuses:
-      return node.kind == Kind::list && !node.items.empty() && all(is_end_status)
+      return node.kind == TomlNode::Kind::list && !node.items.empty() && all(is_end_status)
                  ? nullptr
                  : "a list of `succeeded`, `failed` and `cancelled`";
     case Form::secret:
@@ -311,9 +311,14 @@ class FileReader {
   }
 
   Status add(const TomlNode& node, Form form, ConfigSetting setting, Settings& to) const {
-    if (const char* expected = expected_form(form, node))
-      return problem(node, fmt::format("{} `{}` must be {}, but is {}", setting.header,
-                                       setting.option, expected, kind_text(node.kind)));
+    if (const char* expected = expected_form(form, node)) {
+      bool has_other_item =
+          node.kind == TomlNode::Kind::list && std::string_view(expected).starts_with("a list");
+      return problem(
+          node, fmt::format("{} `{}` must be {}, but {}", setting.header, setting.option, expected,
+                            has_other_item ? "this list is empty or has another item"
+                                           : "is " + std::string(kind_text(node.kind))));
+    }
     bool is_empty = node.kind == TomlNode::Kind::text && node.value.as_string().empty();
     if (is_empty && form != Form::env)
       return problem(node, fmt::format("{} `{}` is empty: give it a value, or remove it",

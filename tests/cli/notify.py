@@ -231,7 +231,7 @@ class Notifications(Place):
                 ('webhook = "ftp://x"', ["is not a URL of a webhook"]),
                 ('webhook = { env = "NO_SUCH" }', ["the variable NO_SUCH is not set", "flow.toml:2"]),
                 ('secret = { env = "NO_SUCH" }', ["the variable NO_SUCH is not set"]),
-                ('on = ["done"]', ["must be a list of `succeeded`, `failed` and `cancelled`"]),
+                ('on = ["done"]', ["must be a list of `succeeded`, `failed` and `cancelled`, but this list is empty or has another item"]),
                 ('web = "x"', ["[notify] has no option `web`"])):
             with self.subTest(text=text):
                 self.write("flow.toml", "[notify]\n%s\n" % text)

@@ -145,6 +145,7 @@ class Timeline(Place):
         self.write("timed.lua", SCRIPT)
         self.good("run", "timed.lua", "--quiet")
         self.exits(2, self.flow("trace"), "`flow trace` needs -o")
+        self.exits(2, self.flow("trace", "-o", "-"), "cannot write to stdout")
         self.open("there.json")
         self.exits(2, self.flow("trace", "-o", "there.json"), "`there.json` exists already", "--force")
         self.exits(2, self.flow("trace", "nobody", "-o", "x.json"), "nobody")

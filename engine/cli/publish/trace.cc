@@ -13,6 +13,8 @@ struct TraceArguments {
 
 int run_trace(const VerbContext& context, const TraceArguments& arguments) {
   if (arguments.out.empty()) fail("`flow trace` needs -o: give the file to write.");
+  if (arguments.out == "-")
+    fail("`flow trace` cannot write to stdout: name a file (`./-`: a file with this name).");
   std::string path = write_trace(context.engine(), arguments.run, arguments.out, arguments.force);
   print_line(context.json ? "{\"path\":" + json_text(path) + "}" : path);
   return kDone;
