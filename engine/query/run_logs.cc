@@ -115,8 +115,15 @@ void LogTail::add(LogLine line, bool matches) {
   std::pair key(line.at_ms, matching_++);
   bool is_full = lines_.size() >= limit_;
   if (is_full && (lines_.empty() || key < lines_.begin()->first)) return;
-  if (is_full) lines_.erase(lines_.begin());
+  if (is_full) remove_first();
+  text_bytes_ += line.text.size();
   lines_.emplace(key, std::move(line));
+  while (text_bytes_ > kTextMax && lines_.size() > 1) remove_first();
+}
+
+void LogTail::remove_first() {
+  text_bytes_ -= lines_.begin()->second.text.size();
+  lines_.erase(lines_.begin());
 }
 
 LogTail log_tail(const EngineOptions& options, const std::string& run,

@@ -23,9 +23,12 @@ void visit_log_lines(const Store& store, const Blobs& blobs, const LoadedRun& lo
                      const std::string& task_at_attempt,
                      const std::function<void(LogLine line)>& visit);
 
-/// Counts lines, and keeps the last `limit` that match: its memory is bounded by these.
+/// Counts lines, and keeps the last `limit` that match, with at most kTextMax bytes of text
+/// together or a single line: its memory is bounded by these.
 class LogTail {
  public:
+  static constexpr size_t kTextMax = size_t{4} << 20;
+
   explicit LogTail(size_t limit) : limit_(limit) {}
   void add(LogLine line, bool matches);
 
@@ -35,8 +38,10 @@ class LogTail {
   const std::map<std::pair<int64_t, size_t>, LogLine>& lines() const { return lines_; }
 
  private:
+  void remove_first();
+
   const size_t limit_;
-  size_t total_ = 0, matching_ = 0;
+  size_t total_ = 0, matching_ = 0, text_bytes_ = 0;
   std::map<std::pair<int64_t, size_t>, LogLine> lines_;
 };
 

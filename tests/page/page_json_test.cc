@@ -96,6 +96,23 @@ TEST_CASE("of many lines in any order only the last ones are kept, by time") {
   CHECK(none.lines().empty());
 }
 
+TEST_CASE("the last lines of a log are bounded in bytes, too") {
+  LogTail tail(1'000);
+  const size_t bytes = LogTail::kTextMax / 4;
+  for (int64_t i = 0; i < 10; i++) {
+    LogLine line = line_of(std::string(bytes, 'x'));
+    line.at_ms = i;
+    tail.add(std::move(line), true);
+  }
+  CHECK(tail.matching() == 10);
+  REQUIRE(tail.lines().size() == 4);
+  CHECK(tail.lines().begin()->first.first == 6);
+  LogLine large = line_of(std::string(2 * LogTail::kTextMax, 'x'));
+  large.at_ms = 10;
+  tail.add(std::move(large), true);
+  CHECK(tail.lines().size() == 1);
+}
+
 TEST_CASE("of many points the extremes of equal parts are sent, and NaN as null") {
   MetricSeries series;
   series.task = "train";
