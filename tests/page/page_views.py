@@ -572,6 +572,35 @@ return flow.pipeline("ticks", {}, function() return ask() end)
         self.assertEqual(self.show("asked")["result"], True)
         self.is_quiet()
 
+    def test_the_metrics_of_an_active_run_are_followed(self):
+        self.write("grows.lua", r'''
+local flow = require "flow"
+local work = flow.task("work", function(ctx)
+  ctx:metric("loss", 2, 1)
+  ctx:wait("go")
+  ctx:metric("loss", 0.5, 2)
+  return 1
+end)
+return flow.pipeline("grows", {}, function() return work() end)
+''')
+        process = self.start("run", "grows.lua", "--name", "grows")
+        self.until_waits("work")
+        self.browse()
+        run = self.runs()[0]["run"]
+        self.visit("#/runs/" + run)
+        self.wait("the run", lambda: run in self.text("#facts"))
+        self.driver.execute_script("window.fact = [...document.querySelectorAll('#facts .id')].find((each) => each.textContent === arguments[0]); getSelection().selectAllChildren(window.fact)", run)
+        self.wait("the time proceeds", lambda: self.driver.execute_script("window.before ??= document.querySelector('#facts [data-since]').textContent; return document.querySelector('#facts [data-since]').textContent !== window.before"))
+        self.good("signal", "grows", "other")
+        self.wait("the action", lambda: len(self.all("#actions li")) > 0)
+        self.assertEqual(self.driver.execute_script("return [window.fact.isConnected, getSelection().toString()]"), [True, run], "a selected text stays")
+        self.visit("#/metrics?run=" + run)
+        self.wait("its line", lambda: self.texts("#legend .last") == ["2"])
+        self.good("signal", "grows", "go")
+        self.exits(0, self.end(process))
+        self.wait("the new point", lambda: self.texts("#legend .last") == ["0.5"])
+        self.is_quiet()
+
     def test_extreme_metrics_are_drawn(self):
         self.write("extreme.lua", r'''
 local flow = require "flow"

@@ -1,7 +1,7 @@
 // The log of a run or a task: the last lines, a search, and new lines as they come.
 import { get, runPath } from "./api.js";
 import { h, show } from "./dom.js";
-import { count, localTime } from "./format.js";
+import { count, localTime, plural } from "./format.js";
 
 const FOLLOW_MS = 1000;
 const TYPED_MS = 300;  // after the last key press of a search
@@ -69,7 +69,7 @@ export function logPanel(run, task, attempts, isLive) {
     shownKey = key;
     const isAtEnd = view.scrollTop + view.clientHeight >= view.scrollHeight - 8;
     show(lines, log.lines.map(line));
-    const found = q === "" ? `${count(log.total)} lines` : `${count(log.matching)} of ${count(log.total)} lines have “${q}”`;
+    const found = q === "" ? plural(log.total, "line") : `${count(log.matching)} of ${plural(log.total, "line")} have “${q}”`;
     note.textContent = log.total === 0 ? "There are no lines." : log.lines.length < log.matching ? `${found}; the last ${count(log.lines.length)} are shown` : found;
     if (follow.checked && isAtEnd) view.scrollTop = view.scrollHeight;
   }

@@ -1,7 +1,8 @@
 // One metric of several runs in one plot, by step or by time, smoothed and on a log scale if wanted.
 import { get, runPath } from "./api.js";
-import { h, s, show, shownView } from "./dom.js";
-import { count, duration, plural, runLink } from "./format.js";
+import { changes, h, s, show, shownView } from "./dom.js";
+import { count, duration, isActive, plural, runLink } from "./format.js";
+import { polled } from "./live.js";
 import { portion, short } from "./plot.js";
 
 const WIDTH = 900;
@@ -44,10 +45,13 @@ export function metricsView(main, route) {
     note, frame, legend);
 
   const series = new Map();  // by run
+  const readAt = new Map();  // by run: its end when its series were read, "" while it was active
   const names = new Map();
+  const areNewRuns = changes();
+  const areNewLines = changes();
 
   function draw() {
-    if (!isShown()) return;
+    if (!isShown() || !areNewLines([[...chosen], [...chosen].map((run) => series.get(run)), metric.value, axis.value, smooth.value, log.checked, [...names]])) return;
     const known = [...chosen].flatMap((run) => series.get(run) || []);
     const metrics = [...new Set(known.map((each) => each.metric))].sort();
     const before = metric.value || route.fields.get("metric");
@@ -100,17 +104,23 @@ export function metricsView(main, route) {
     history.replaceState(null, "", fields.size > 0 ? `#/metrics?${fields}` : "#/metrics");
   }
 
-  async function read(run) {
-    if (series.has(run)) return;
+  /** `end`: what endOf() has of the run; series of an active run are read again. */
+  async function read(run, end) {
+    if (series.has(run) && readAt.get(run) === end && end !== "") return;
     const answer = await get(runPath(run, "metrics"), { limit: POINTS_MAX });
     series.set(run, answer.series.map((each) => ({ ...each, run })));
+    readAt.set(run, end);
   }
+
+  const endOf = (run) => (run === undefined ? "not listed" : isActive(run.status) ? "" : `${run.status} ${run.finished}`);
+  let ends = new Map();  // of the listed runs
+  const readChosen = () => Promise.all([...chosen].map((run) => read(run, ends.get(run) ?? endOf(undefined))));
 
   async function choose(run, isChosen) {
     if (isChosen) chosen.add(run);
     else chosen.delete(run);
     for (const box of runs.querySelectorAll("input")) box.disabled = chosen.size >= RUNS_MAX && !box.checked;
-    if (isChosen) await read(run);
+    await readChosen();
     draw();
     keepAddress();
   }
@@ -125,12 +135,17 @@ export function metricsView(main, route) {
     const listed = await get("/api/runs", { limit: RUNS_OFFERED });
     if (!isShown()) return;
     for (const run of listed.runs) names.set(run.run, run.name || run.pipeline);
-    show(runs, h("legend", {}, `Runs, at most ${RUNS_MAX}`), listed.runs.map((run, i) => h("span", { class: "check" },
-      h("input", { type: "checkbox", id: `run-${i}`, "data-run": run.run, checked: chosen.has(run.run), onchange: (event) => choose(run.run, event.target.checked) }),
-      h("label", { for: `run-${i}` }, `${run.name || run.pipeline} `, h("span", { class: "id" }, run.run)))),
-      listed.runs.length === 0 ? h("p", { class: "quiet" }, "There is no run yet.") : null);
-    await Promise.all([...chosen].map(read));
+    ends = new Map(listed.runs.map((run) => [run.run, endOf(run)]));
+    if (areNewRuns([...names])) drawRuns(listed.runs);
+    await readChosen();
     draw();
   }
-  return { ready: load(), end: () => {} };
+
+  function drawRuns(listed) {
+    show(runs, h("legend", {}, `Runs, at most ${RUNS_MAX}`), listed.map((run, i) => h("span", { class: "check" },
+      h("input", { type: "checkbox", id: `run-${i}`, "data-run": run.run, checked: chosen.has(run.run), disabled: chosen.size >= RUNS_MAX && !chosen.has(run.run), onchange: (event) => choose(run.run, event.target.checked) }),
+      h("label", { for: `run-${i}` }, `${run.name || run.pipeline} `, h("span", { class: "id" }, run.run)))),
+      listed.length === 0 ? h("p", { class: "quiet" }, "There is no run yet.") : null);
+  }
+  return polled(load);
 }

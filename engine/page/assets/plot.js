@@ -1,7 +1,7 @@
 // Metrics as small line plots.
 import { get, runPath } from "./api.js";
 import { changes, h, s, show } from "./dom.js";
-import { count } from "./format.js";
+import { count, plural } from "./format.js";
 
 const WIDTH = 320;
 const HEIGHT = 120;
@@ -47,7 +47,7 @@ function figure(series) {
     h("figcaption", {}, h("strong", {}, series.metric), " ", h("span", { class: "quiet" }, series.tag ? `${series.task} ${series.tag}` : series.task)),
     s("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `${series.metric} of ${series.task}: ${text}` },
       s("rect", { class: "ground", x: 0, y: 0, width: WIDTH, height: HEIGHT, rx: 4 }), values.length > 0 ? lineOf(series.points, low, high) : null),
-    h("p", { class: "quiet number" }, text, h("br"), `${count(series.total)} points, step ${count(steps[0])} to ${count(steps[1])}`));
+    h("p", { class: "quiet number" }, text, h("br"), `${plural(series.total, "point")}, step ${count(steps[0])} to ${count(steps[1])}`));
 }
 
 /** The plots of a run, or of one task. Hidden while there are none. */

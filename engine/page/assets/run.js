@@ -58,7 +58,9 @@ export function runView(main, route, session) {
   const isShown = shownView();
 
   const title = h("h1", { tabindex: "-1" }, id);
-  const facts = h("div", { class: "facts", id: "facts" });
+  const status = h("div", { class: "fact" });
+  const [fixed, moving, serviceFacts, countFacts] = Array.from({ length: 4 }, () => h("div", { class: "contents" }));
+  const facts = h("div", { class: "facts", id: "facts" }, status, fixed, moving, serviceFacts, countFacts);
   const failure = h("div", { class: "failures", id: "failures" });
   const waiting = h("div", { class: "waits", id: "waits" });
   const store = taskStore(id);
@@ -71,6 +73,8 @@ export function runView(main, route, session) {
   const groupBody = h("tbody", { id: "groups" });
   const groupNote = h("p", { class: "quiet", id: "groups-note", hidden: true });
   const areNewNames = changes();
+  const areNewFixed = changes();
+  const areNewServices = changes();
   const search = h("input", { type: "search", id: "task-search", placeholder: "name, worker or error", autocomplete: "off" });
   const state = h("select", { id: "task-state" }, h("option", { value: "" }, "all"), TASK_STATES.map((each) => h("option", { value: each }, each)));
   const group = h("select", { id: "task-group" }, h("option", { value: "" }, "all"));
@@ -137,15 +141,20 @@ export function runView(main, route, session) {
     title.textContent = run.name || run.pipeline;
     document.title = `${run.name || run.pipeline} (${run.status}) – flow`;
     const services = (run.services || []).filter((each) => each.url);
-    show(facts,
-      h("div", { class: "fact" }, h("span", { class: "label" }, "Status"), stateElement(run.status)),
-      h("div", { class: "fact" }, h("span", { class: "label" }, "Run"), h("span", { class: "id" }, run.run)),
-      run.name ? h("div", { class: "fact" }, h("span", { class: "label" }, "Pipeline"), run.pipeline) : null,
-      h("div", { class: "fact" }, h("span", { class: "label" }, "Started"), h("span", { class: "number" }, timeElement(run.started))),
+    show(status, h("span", { class: "label" }, "Status"), stateElement(run.status));
+    // Drawn once, so that a text can be selected while the run proceeds.
+    if (areNewFixed([run.run, run.name, run.pipeline, run.started, store.user])) {
+      show(fixed,
+        h("div", { class: "fact" }, h("span", { class: "label" }, "Run"), h("span", { class: "id" }, run.run)),
+        run.name ? h("div", { class: "fact" }, h("span", { class: "label" }, "Pipeline"), run.pipeline) : null,
+        h("div", { class: "fact" }, h("span", { class: "label" }, "Started"), h("span", { class: "number" }, timeElement(run.started))),
+        store.user ? h("div", { class: "fact" }, h("span", { class: "label" }, "Started by"), h("span", { id: "user" }, store.user)) : null);
+    }
+    show(moving,
       h("div", { class: "fact" }, h("span", { class: "label" }, "Duration"), elapsedElement(run)),
-      store.user ? h("div", { class: "fact" }, h("span", { class: "label" }, "Started by"), h("span", { id: "user" }, store.user)) : null,
-      run.rollover ? h("div", { class: "fact" }, h("span", { class: "label" }, "Rollover"), `${run.rollover.phase}, step ${run.rollover.step} of ${run.rollover.steps}, ${run.rollover.percent}%`) : null,
-      services.map((each) => h("div", { class: "fact" }, h("span", { class: "label" }, `Service ${each.service}`), h("span", { class: "id" }, each.url))),
+      run.rollover ? h("div", { class: "fact" }, h("span", { class: "label" }, "Rollover"), `${run.rollover.phase}, step ${run.rollover.step} of ${run.rollover.steps}, ${run.rollover.percent}%`) : null);
+    if (areNewServices(services)) show(serviceFacts, services.map((each) => h("div", { class: "fact" }, h("span", { class: "label" }, `Service ${each.service}`), h("span", { class: "id" }, each.url))));
+    show(countFacts,
       run.actions ? h("div", { class: "fact grow" }, h("span", { class: "label" }, "Asked for"), h("ul", { id: "actions" }, run.actions.slice(-ACTIONS_SHOWN).map(actionItem))) : null,
       h("div", { class: "fact grow" }, h("span", { class: "label" }, "Tasks"), countsBar(run.counts), h("span", { class: "counts-text", id: "counts" }, countsText(run.counts))));
   }
