@@ -115,7 +115,7 @@ class Bundler {
         "the page's module `{}` has a form that reports cannot have: {}", module, trimmed(line)));
   }
 
-  /// Of `import { … } from "./NAME";`.
+  /// Parses `import { … } from "./NAME";`.
   static std::optional<Import> import_of(std::string_view statement) {
     constexpr std::string_view kFrom = "} from \"./";
     size_t open = statement.find('{'), from = statement.find(kFrom);
@@ -127,7 +127,7 @@ class Bundler {
     return import;
   }
 
-  /// Of a declaration; "" for others.
+  /// The name that a declaration exports; "" if it is not a supported form.
   static std::string_view exported_name(std::string_view declaration) {
     for (std::string_view kind : {"async function ", "function ", "class ", "const "})
       if (declaration.starts_with(kind)) return leading_name(declaration.substr(kind.size()));

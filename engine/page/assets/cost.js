@@ -9,7 +9,7 @@ export const GROUPS = ["task", "user", "queue", "gpu"];
 
 export const hoursText = (hours) => (hours === null ? "–" : hours < EXACT ? Number(hours.toPrecision(4)).toString() : Math.round(hours).toString());
 
-/** Of less than 1 four digits. */
+/** Two decimals; four significant digits below 1. */
 export const amountText = (amount) => (amount === null ? "–" : amount !== 0 && amount < 1 ? Number(amount.toPrecision(4)).toString() : amount.toFixed(2));
 
 export const moneyText = (amount, currency) => (amount === null ? "not known" : `${amountText(amount)} ${currency}`);
@@ -54,16 +54,16 @@ function costRow(row, name, most, hasPrices, isTotal) {
     hasPrices ? h("td", { class: "number amount" }, amountText(row.amount)) : null);
 }
 
-const LOSSES = [["failed", "Failed"], ["lost", "Lost with a worker or an engine"], ["stopped", "Stopped"], ["saved", "Saved by the cache"]];
+const OUTCOMES = [["failed", "Failed"], ["lost", "Lost with a worker or an engine"], ["stopped", "Stopped"], ["saved", "Saved by the cache"]];
 
 /** Attempts whose work was in vain, and what the cache saved; null if there are none. */
-function lossTable(total, currency, label) {
-  const parts = LOSSES.filter(([name]) => total[name].attempts > 0);
+function outcomeTable(total, currency, label) {
+  const parts = OUTCOMES.filter(([name]) => total[name].attempts > 0);
   if (parts.length === 0) return null;
   const columns = ["Attempts", "CPU-hours", "GB-hours", "GPU-hours", currency].filter((each) => each !== null);
-  return h("div", { class: "scroll", role: "region", "aria-label": `Retries and losses of ${label}`, tabindex: "0" }, h("table", { class: "losses" },
-    h("caption", { class: "unseen" }, `Retries and losses of ${label}`),
-    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Of these"), columns.map((each) => h("th", { scope: "col", class: "number" }, each)))),
+  return h("div", { class: "scroll", role: "region", "aria-label": `Failed, lost and stopped attempts, and cache savings of ${label}`, tabindex: "0" }, h("table", { class: "losses" },
+    h("caption", { class: "unseen" }, `Failed, lost and stopped attempts, and cache savings of ${label}`),
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Outcome"), columns.map((each) => h("th", { scope: "col", class: "number" }, each)))),
     h("tbody", {}, parts.map(([name, text]) => h("tr", { "data-part": name }, h("th", { scope: "row" }, text), h("td", { class: "number attempts" }, count(total[name].attempts)),
       h("td", { class: "number cpus" }, hoursText(total[name].cpu_hours)), h("td", { class: "number memory" }, hoursText(total[name].memory_gb_hours)),
       h("td", { class: "number gpus" }, hoursText(total[name].gpu_hours)), currency !== null ? h("td", { class: "number amount" }, amountText(total[name].amount)) : null)))));
@@ -78,8 +78,8 @@ function budgetFact(budget) {
 export const noPrices = () => h("p", { class: "quiet no-prices" }, "No prices are configured, so only hours are shown: add ", h("code", {}, "[prices]"), " to ", h("code", {}, "flow.toml"),
   ", with ", h("code", {}, "currency"), " and ", h("code", {}, "cpu_hour"), ".");
 
-/** Of an answer with the report of `flow cost --json`, and the run if it is of one. `label` says of
- *  what it is. */
+/** The elements for a cost report (`flow cost --json`), with the run's budget if it is of one run.
+ *  `label` names the run or period. */
 export function costElements({ cost, rows: rowCount, run }, label) {
   const { total, currency, by, rows } = cost;
   const budget = run ? run.budget : undefined;
@@ -105,7 +105,7 @@ export function costElements({ cost, rows: rowCount, run }, label) {
       h("thead", {}, h("tr", {}, h("th", { scope: "col" }, by === "gpu" ? "GPUs" : by[0].toUpperCase() + by.slice(1)), columns.map(([text, style]) => h("th", { scope: "col", class: style }, text)))),
       h("tbody", {}, rows.map((row) => costRow(row, row.name ?? "–", most, hasPrices, false)), rows.length > 1 ? costRow(total, "total", 0, hasPrices, true) : null))),
     rows.length < rowCount ? h("p", { class: "quiet" }, `${count(rows.length)} of ${count(rowCount)} rows are shown, the most expensive.`) : null,
-    lossTable(total, currency, label)];
+    outcomeTable(total, currency, label)];
 }
 
 /** The cost of a run by task, read when it is opened. */

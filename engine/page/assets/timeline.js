@@ -188,7 +188,7 @@ export function timeline(open) {
         s("text", { class: "tick", x, y: 12, "text-anchor": part === 0 ? "start" : part === 1 ? "end" : "middle" }, `+${duration(begin - first + part * (end - begin))}`));
     }
     const inView = spans.filter((span) => span.lane < LANES_MAX && span.end >= begin && span.begin <= end);
-    // The longest, those that failed and those of the critical path are never left out.
+    // Beyond BARS_MAX, failures have priority, then the critical path, then the longest bars.
     const marksCritical = (span) => !span.isEarlier && isCritical.has(span.task);
     const rank = (span) => (span.outcome === "failed" && !span.isEarlier ? 2 : marksCritical(span) ? 1 : 0);
     const shown = inView.length <= BARS_MAX ? inView : [...inView].sort((a, b) => rank(b) - rank(a) || (b.end - b.begin) - (a.end - a.begin)).slice(0, BARS_MAX);

@@ -1,4 +1,4 @@
-// The workers of the process that writes the state: their slots, GPUs and labels, and who holds what.
+// The writer's workers: slots, GPUs, labels, and which tasks hold them.
 import { get } from "./api.js";
 import { changes, h, show } from "./dom.js";
 import { bytes, count, taskLink } from "./format.js";
@@ -19,7 +19,7 @@ function taskLinks(tasks) {
   }), tasks.length > TASKS_MAX ? h("li", { class: "quiet" }, `and ${count(tasks.length - TASKS_MAX)} more`) : null);
 }
 
-// What the driver measures, as each worker reports it; on the machine of the page the page asks too.
+// Measurements of the driver (NVML): each worker reports its own; for its own machine the page measures too.
 const READINGS = [["Utilisation", "utilisation", (value) => `${value}%`], ["Memory in use", "memory_used", bytes], ["Temperature", "temperature", (value) => `${value} °C`], ["Power", "power", (value) => `${Math.round(value)} W`]];
 const GPU_COLUMNS = ["GPU", "Held", "Memory held", ...READINGS.map(([title]) => title), "Fault", "Tasks"];
 
@@ -40,7 +40,7 @@ function roundAge({ reading }) {
   if (reading) reading.age_s = reading.age_s > OLD_SECONDS ? Math.round(reading.age_s) : 0;
 }
 
-/** What the worker reported of a GPU; a reading of the page itself is newer. */
+/** A measurement of the page itself is newer than the worker's report. */
 function readingOf(gpu, readings) {
   if (readings[gpu.uuid] || !gpu.reading) return readings[gpu.uuid];
   const { utilisation, ...others } = gpu.reading;
