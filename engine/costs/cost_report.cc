@@ -40,7 +40,7 @@ void add_gpu_use(CostRow& row, const Consumption& used) {
   if (used.gpu_energy_mj > 0) add(row.energy_j, used.gpu_energy_mj / kMilli);
 }
 
-/// Of a run in another currency: what it held has no price.
+/// The cost of a run in another currency than the report's: its amounts are unknown.
 Cost unpriced(const Consumption& used) { return cost_of({}, used); }
 
 }  // namespace

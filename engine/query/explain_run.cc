@@ -159,7 +159,7 @@ std::string running_text(const Store& store, const LoadedRun& loaded, core::Unit
                             : fmt::format("`flow resume {} --on slurm` is there", loaded.run->id));
 }
 
-/// What is said of a task.
+/// The explanation of a task.
 struct Explanation {
   std::string text;   // begins with the quoted name
   std::string cause;  // equal for tasks to be explained once
@@ -184,7 +184,7 @@ std::string budget_sentence(const core::Run& run, const core::State* state) {
   return text.empty() ? "" : " I" + text.substr(1) + ".";
 }
 
-/// " ann@node1 asked to cancel it at ….", for what has led to the run's present status; else "".
+/// " Cancelled by ann@node1 at ….": the action that led to the run's present status; "" for none.
 std::string action_sentence(const core::Run& run) {
   if (run.actions.empty()) return "";
   const core::Action& last = run.actions.back();
@@ -267,7 +267,7 @@ class RunExplainer {
            failed_before(u) + failed_workers_text(loaded_, u) + warnings_of(store_, run_, unit);
   }
 
-  /// Of a task that did not succeed.
+  /// The text for a task that failed, was skipped or was cancelled.
   std::string end_text(core::UnitId unit) {
     const core::Unit& u = run_.units[unit];
     std::string text = fmt::format("`{}` {}.", core::shown_name(run_, unit),
@@ -383,8 +383,7 @@ bool is_expanded(const core::Run& run, core::UnitId unit) {
   return core::may_have_instances(run, unit) && u.expanded && !is_broken;
 }
 
-/// Those that are explained in a list: what was taken from the cache is not, nor what is not
-/// needed.
+/// The units without cached ones and parked spare replicas, which a list does not explain.
 std::vector<core::UnitId> executed(const core::Run& run, std::vector<core::UnitId> units) {
   std::erase_if(units, [&](core::UnitId unit) {
     const core::Unit& u = run.units[unit];

@@ -61,7 +61,8 @@ Result<std::vector<core::UnitId>> units_named(const core::Run& run, const std::s
   return units;
 }
 
-/// Of a cached task: the place in the run that the cache names, if it has the same result.
+/// For a cached task: where the run that computed the result keeps its series. Nothing if the cache
+/// has another result now.
 Result<std::optional<PointsPlace>> cached_place(const Store& store, const core::Unit& unit) {
   auto row = store.get(Family::cache, cache_key(unit.key));
   FLOW_TRY(row);

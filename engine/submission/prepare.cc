@@ -394,8 +394,8 @@ Result<BuiltGraph> build(const Submission& submission, Builder& builder) {
 
 namespace {
 
-/// Of the files that the script consists of. A client of a head built its graph elsewhere, and a
-/// script from the standard input is in no folder.
+/// The git revision of the script's folder. Nothing for graphs that a client built on another
+/// machine and for scripts from the standard input.
 std::optional<SourceRevision> revision_of(const Submission& submission, const Bundle& bundle) {
   constexpr int64_t kGit_ms = 1000;
   if (submission.built || submission.pinned || bundle.main == kStdinScript) return {};

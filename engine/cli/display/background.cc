@@ -41,7 +41,7 @@ void print_left(const VerbContext& context, const LeftRun& run) {
   std::string where = run.pid == 0 ? "at its head"
                                    : "in the background (process " + std::to_string(run.pid) +
                                          ", log " + run.log + ")";
-  print_line("it goes on " + where + "; `flow stop " + run.id + context.head_option() +
+  print_line("it continues " + where + "; `flow stop " + run.id + context.head_option() +
              "` ends it");
 }
 
