@@ -1,7 +1,7 @@
 // What a run held and used, and what that costs: figures, bars and tables of `flow cost`.
 import { get, runPath } from "./api.js";
 import { changes, h, show } from "./dom.js";
-import { count, plural } from "./format.js";
+import { count, numberFact, plural } from "./format.js";
 
 const EXACT = 100;  // fewer hours have digits after the point
 const JOULES_PER_KWH = 3.6e6;
@@ -13,8 +13,6 @@ export const hoursText = (hours) => (hours === null ? "–" : hours < EXACT ? Nu
 export const amountText = (amount) => (amount === null ? "–" : amount !== 0 && amount < 1 ? Number(amount.toPrecision(4)).toString() : amount.toFixed(2));
 
 export const moneyText = (amount, currency) => (amount === null ? "not known" : `${amountText(amount)} ${currency}`);
-
-const fact = (label, style, ...content) => h("div", { class: "fact" }, h("span", { class: "label" }, label), h("span", { class: `number ${style}` }, content));
 
 /** Parts of a whole as one bar: [class, size]; none of nothing. The text beside it says the same. */
 export function partsBar(parts, whole) {
@@ -91,16 +89,16 @@ export function costElements({ cost, rows: rowCount, run }, label) {
   return [
     hasPrices ? null : noPrices(),
     h("div", { class: "facts" },
-      hasPrices ? fact("Cost", "cost", moneyText(total.amount, currency)) : null,
+      hasPrices ? numberFact("Cost", "cost", moneyText(total.amount, currency)) : null,
       budget ? budgetFact(budget) : null,
-      fact("CPU-hours held", "cpus-held", hoursText(total.cpu_hours.held)), fact("used", "cpus-used", hoursText(total.cpu_hours.used)), fact("idle", "cpus-idle", hoursText(idle)),
-      fact("GB-hours of memory held", "memory-held", hoursText(total.memory_gb_hours.held)),
-      fact("GPU-hours held", "gpus-held", hoursText(total.gpu_hours.held)),
-      total.gpu_hours.used !== null ? [fact("used", "gpus-used", hoursText(total.gpu_hours.used)), fact("idle", "gpus-idle", hoursText(total.gpu_hours.idle.total))] : null,
-      total.gpu_hours.used !== null && total.gpu_hours.unmeasured > 0 ? fact("not measured", "gpus-unmeasured", hoursText(total.gpu_hours.unmeasured)) : null,
-      total.energy_j !== null ? fact("kWh of GPUs", "energy", hoursText(total.energy_j / JOULES_PER_KWH)) : null,
-      fact("Attempts", "attempts", count(total.attempts)),
-      total.cached > 0 ? fact("From the cache", "cached", plural(total.cached, "task")) : null),
+      numberFact("CPU-hours held", "cpus-held", hoursText(total.cpu_hours.held)), numberFact("used", "cpus-used", hoursText(total.cpu_hours.used)), numberFact("idle", "cpus-idle", hoursText(idle)),
+      numberFact("GB-hours of memory held", "memory-held", hoursText(total.memory_gb_hours.held)),
+      numberFact("GPU-hours held", "gpus-held", hoursText(total.gpu_hours.held)),
+      total.gpu_hours.used !== null ? [numberFact("used", "gpus-used", hoursText(total.gpu_hours.used)), numberFact("idle", "gpus-idle", hoursText(total.gpu_hours.idle.total))] : null,
+      total.gpu_hours.used !== null && total.gpu_hours.unmeasured > 0 ? numberFact("not measured", "gpus-unmeasured", hoursText(total.gpu_hours.unmeasured)) : null,
+      total.energy_j !== null ? numberFact("kWh of GPUs", "energy", hoursText(total.energy_j / JOULES_PER_KWH)) : null,
+      numberFact("Attempts", "attempts", count(total.attempts)),
+      total.cached > 0 ? numberFact("From the cache", "cached", plural(total.cached, "task")) : null),
     h("div", { class: "scroll", role: "region", "aria-label": title, tabindex: "0" }, h("table", { class: "costs" }, h("caption", { class: "unseen" }, title),
       h("thead", {}, h("tr", {}, h("th", { scope: "col" }, by === "gpu" ? "GPUs" : by[0].toUpperCase() + by.slice(1)), columns.map(([text, style]) => h("th", { scope: "col", class: style }, text)))),
       h("tbody", {}, rows.map((row) => costRow(row, row.name ?? "–", most, hasPrices, false)), rows.length > 1 ? costRow(total, "total", 0, hasPrices, true) : null))),

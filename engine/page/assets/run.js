@@ -2,7 +2,7 @@
 import { awaitedSignal, cancelAction, retryAction, rollbackAction, stopAction } from "./actions.js";
 import { get, runPath } from "./api.js";
 import { announce, changes, h, show, shownView, throttled } from "./dom.js";
-import { TASK_STATES, asText, count, countsBar, countsText, duration, elapsedElement, isActive, plural, stateElement, taskLabel, taskLink, timeElement } from "./format.js";
+import { TASK_STATES, asText, count, countsBar, countsText, duration, elapsedElement, fact, isActive, plural, stateElement, taskLabel, taskLink, timeElement } from "./format.js";
 import { taskGraph } from "./graph.js";
 import { costPanel } from "./cost.js";
 import { logPanel } from "./logs.js";
@@ -138,14 +138,14 @@ export function runView(main, route, session) {
     document.title = `${run.name || run.pipeline} (${run.status}) – flow`;
     const services = (run.services || []).filter((each) => each.url);
     show(facts,
-      h("div", { class: "fact" }, h("span", { class: "label" }, "Status"), stateElement(run.status)),
-      h("div", { class: "fact" }, h("span", { class: "label" }, "Run"), h("span", { class: "id" }, run.run)),
-      run.name ? h("div", { class: "fact" }, h("span", { class: "label" }, "Pipeline"), run.pipeline) : null,
-      h("div", { class: "fact" }, h("span", { class: "label" }, "Started"), h("span", { class: "number" }, timeElement(run.started))),
-      h("div", { class: "fact" }, h("span", { class: "label" }, "Duration"), elapsedElement(run)),
-      store.user ? h("div", { class: "fact" }, h("span", { class: "label" }, "Started by"), h("span", { id: "user" }, store.user)) : null,
-      run.rollover ? h("div", { class: "fact" }, h("span", { class: "label" }, "Rollover"), `${run.rollover.phase}, step ${run.rollover.step} of ${run.rollover.steps}, ${run.rollover.percent}%`) : null,
-      services.map((each) => h("div", { class: "fact" }, h("span", { class: "label" }, `Service ${each.service}`), h("span", { class: "id" }, each.url))),
+      fact("Status", stateElement(run.status)),
+      fact("Run", h("span", { class: "id" }, run.run)),
+      run.name ? fact("Pipeline", run.pipeline) : null,
+      fact("Started", h("span", { class: "number" }, timeElement(run.started))),
+      fact("Duration", elapsedElement(run)),
+      store.user ? fact("Started by", h("span", { id: "user" }, store.user)) : null,
+      run.rollover ? fact("Rollover", `${run.rollover.phase}, step ${run.rollover.step} of ${run.rollover.steps}, ${run.rollover.percent}%`) : null,
+      services.map((each) => fact(`Service ${each.service}`, h("span", { class: "id" }, each.url))),
       run.actions ? h("div", { class: "fact grow" }, h("span", { class: "label" }, "Asked for"), h("ul", { id: "actions" }, run.actions.slice(-ACTIONS_SHOWN).map(actionItem))) : null,
       h("div", { class: "fact grow" }, h("span", { class: "label" }, "Tasks"), countsBar(run.counts), h("span", { class: "counts-text", id: "counts" }, countsText(run.counts))));
   }

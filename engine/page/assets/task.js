@@ -2,13 +2,12 @@
 import { awaitedSignal, retryAction, signalAction } from "./actions.js";
 import { get, runPath } from "./api.js";
 import { changes, h, show, shownView, throttled } from "./dom.js";
-import { asText, count, duration, elapsedElement, groupOf, isActive, runLink, stateElement, taskLabel, taskLink, timeElement } from "./format.js";
+import { asText, count, duration, elapsedElement, fact, groupOf, isActive, runLink, stateElement, taskLabel, taskLink, timeElement } from "./format.js";
 import { logPanel } from "./logs.js";
 import { partsView } from "./parts.js";
 import { plots } from "./plot.js";
 import { timeline } from "./timeline.js";
 
-const fact = (label, ...content) => h("div", { class: "fact" }, h("span", { class: "label" }, label), content);
 
 const ATTEMPTS_MAX = 50;
 const NEIGHBOURS_MAX = 100;
