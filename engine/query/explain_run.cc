@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstring>
 #include <map>
 
 #include "engine/base/size_units.hpp"
@@ -138,12 +139,12 @@ std::string running_text(const Store& store, const LoadedRun& loaded, core::Unit
     std::string url = url_of(u);
     std::string text = url.empty() ? fmt::format("`{}` is running: {}.", name, attempt)
                                    : fmt::format("`{}` serves at {}: {}.", name, url, attempt);
-    std::string unheard = disconnected_text(*loaded.state, u);
-    if (!unheard.empty())
+    std::string disconnected = disconnected_text(*loaded.state, u);
+    if (!disconnected.empty())
       text += fmt::format(
           " Now disconnected: {}. The attempt is reported when the worker reconnects; it is lost "
           "if the worker does not.",
-          unheard);
+          disconnected);
     return text;
   }
   auto leader = store.get(Family::kv, leader_key());
@@ -170,18 +171,11 @@ std::string without_name(const std::string& text, const std::string& name) {
   return text.substr(name.size() + 2);
 }
 
-/// " It takes over …", or "".
-std::string rollover_sentence(const core::Run& run) {
-  std::string text = rollover_text(rollover_of(run));
-  if (text.empty()) return "";
-  text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
-  return " " + text + ".";
-}
-
-/// " It has used … of its budget …", or "".
-std::string budget_sentence(const core::Run& run, const core::State* state) {
-  std::string text = spent_budget_text(run, state);
-  return text.empty() ? "" : " I" + text.substr(1) + ".";
+/// " It takes over …." for the clause "it takes over …"; "" for "".
+std::string sentence_of(std::string clause) {
+  if (clause.empty()) return "";
+  clause[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(clause[0])));
+  return " " + clause + ".";
 }
 
 /// " Cancelled by ann@node1 at ….": the action that led to the run's present status; "" for none.
@@ -240,17 +234,16 @@ class RunExplainer {
       case core::UnitStatus::running: {
         const TaskDef* def = InputResolver::def_of(run_, unit);
         std::string text = running_text(store_, loaded_, unit);
-        if (def != nullptr && def->resources.is_gang())
-          text += " I" + waits_.explain(unit).substr(1) + ".";
-        if (core::is_spare(run_, unit)) text += " I" + waits_.explain(unit).substr(1) + ".";
-        if (core::is_service(run_, unit)) text += rollover_sentence(run_);
+        bool is_gang = def != nullptr && def->resources.is_gang();
+        if (is_gang || core::is_spare(run_, unit)) text += sentence_of(waits_.explain(unit));
+        if (core::is_service(run_, unit)) text += sentence_of(rollover_text(rollover_of(run_)));
         return text + failed_before(u) + failed_workers_text(loaded_, u);
       }
       case core::UnitStatus::pending:
       case core::UnitStatus::ready:
       case core::UnitStatus::waiting: {
         if (is_parked_spare(run_, unit))
-          return fmt::format("`{}` {}.", name, waits_.explain(unit).substr(3));
+          return fmt::format("`{}` {}.", name, waits_.explain(unit).substr(std::strlen("it ")));
         std::string text = fmt::format("`{}` waits: {}", name, waits_.explain(unit));
         if (u.phase == core::Phase::ready || u.phase == core::Phase::parked)
           text += launcher_text(store_);
@@ -434,7 +427,8 @@ std::string explain_run(const Store& store, const Blobs& blobs, const LoadedRun&
   RunExplainer explainer(store, blobs, loaded, resolver);
   return fmt::format("The run {} of `{}` {}.", run.id, loaded.record.pipeline,
                      status_clause(loaded.record.status)) +
-         action_sentence(run) + rollover_sentence(run) + budget_sentence(run, loaded.state.get()) +
+         action_sentence(run) + sentence_of(rollover_text(rollover_of(run))) +
+         sentence_of(spent_budget_text(run, loaded.state.get())) +
          explain_units(explainer, run, executed(run, std::move(units)), options);
 }
 

@@ -74,6 +74,17 @@ class Bundler {
   const std::string& script() const { return script_; }
 
  private:
+  /// Error if the module that `bound` names does not export each of its names. `name`: the
+  /// importer.
+  Status check_names(const Import& bound, std::string_view name) {
+    for (std::string_view each : bound.names)
+      if (!exports_[bound.module].contains(each))
+        return internal_error(
+            fmt::format("the page's module `{}` imports `{}` from `{}`, which does not export it",
+                        name, each, bound.module));
+    return {};
+  }
+
   Result<std::string> body_of(std::string_view name, std::string_view source) {
     std::string body;
     std::set<std::string_view> exports;
@@ -87,12 +98,7 @@ class Bundler {
         auto bound = import_of(line);
         if (!bound) return unknown_form(name, line);
         FLOW_TRY(add(bound->module));
-        for (std::string_view each : bound->names)
-          if (!exports_[bound->module].contains(each))
-            return internal_error(
-                fmt::format("the page's module `{}` imports `{}` from `{}`, "
-                            "which does not export it",
-                            name, each, bound->module));
+        FLOW_TRY(check_names(*bound, name));
         body += fmt::format("const {{ {} }} = modules[\"{}\"];\n", bound->pattern, bound->module);
       } else if (line.starts_with("export ")) {
         std::string_view declaration = line.substr(7);
