@@ -18,7 +18,7 @@ namespace flow {
 
 /// For how long a failing webhook is retried after its first failure. A process that finds an older
 /// one tries it once more.
-constexpr int64_t kNotifyWithinMs = 600'000;
+constexpr int64_t kNotifyRetryMs = 600'000;
 /// How long finish() waits for webhooks, and how long a command may run.
 constexpr int64_t kNotifyExitMs = 5'000, kNotifyCommandMs = 60'000;
 constexpr int64_t kNotifyAnswerMs = 10'000;
@@ -68,13 +68,13 @@ class Notifier {
   void work();
   Entries::iterator next_due();
   /// Notifies each target once. Returns why the first that failed did; "" if none did.
-  std::string tell(Entry& entry);
-  Status tell(const NotifyTarget& target, const Entry& entry, const std::string& body,
-              bool& is_final);
+  std::string deliver(Entry& entry);
+  Status deliver_to(const NotifyTarget& target, const Entry& entry, const std::string& body,
+                    bool& is_final);
   Status post(const std::string& url, const Entry& entry, const std::string& body, bool& is_final);
-  Status run_command(const std::string& command, const Notification& about,
+  Status run_command(const std::string& command, const Notification& notification,
                      const std::string& body);
-  Status run_program(const std::string& command, const Notification& about,
+  Status run_program(const std::string& command, const Notification& notification,
                      const std::string& body);
   std::string variable(const Entry& entry, const std::string& name) const;
   bool is_stopping();
