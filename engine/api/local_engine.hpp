@@ -101,7 +101,7 @@ class LocalEngine final : public EngineService, private RunEngine {
  private:
   LocalEngine() = default;
   std::shared_ptr<detail::RunHandle> watch(const RunId& id);
-  /// Runs that this process or a client still holds.
+  /// Runs with a live handle in this process or a live client request: gc keeps them.
   std::set<std::string> watched_runs();
   std::shared_ptr<detail::RunHandle> find_request(const Submission& submission);
   Status lead(const std::string& dir);
@@ -117,10 +117,10 @@ class LocalEngine final : public EngineService, private RunEngine {
   /// The newest readings of the GPUs of a worker; "": of this machine.
   std::vector<GpuReading> readings_of(const std::string& worker) const;
   bool is_head() const { return !options_.listen.empty() || options_.slurm.has_value(); }
-  /// Goes on with the detached runs of earlier writers, as EngineOptions::resume_detached says.
+  /// Resumes the orphaned runs of the state if EngineOptions::resume_detached is set.
   void resume_left_runs();
   bool have_same_name(const RunId& one, const RunId& other);
-  /// `adopted`: whether the version that serves the run's name is executed by this process.
+  /// `adopted`: the outcome of adopt_serving_version(). A plan with a canary needs it to be ok.
   void resume_with_new_code(const RunRecord& record, const Submission& from, const Status& adopted,
                             const std::shared_ptr<detail::RunHandle>& state);
   void resume_with_own_code(const RunRecord& record, const std::string& task, Resumption how,
@@ -132,21 +132,21 @@ class LocalEngine final : public EngineService, private RunEngine {
                                                   const Submission& from);
   /// Resumes the run without a client. An error is also kept with the run, and reported.
   Status resume_unattended(const RunId& id);
-  /// Goes on with the run that serves the name, if the process that executed it has died, its
-  /// replicas still serve, and it is not `other`. Error if that fails.
+  /// Resumes the run that serves the name, unless it is `other`, if its process has died and its
+  /// replicas still serve. Error if that fails.
   Status adopt_serving_version(const std::string& name, const RunId& other);
-  /// Before the run, which no process executes, is resumed with new code: has the services drain
-  /// and end that are not in `plan`, its new one. Waits for that.
+  /// Drains and ends the services of the run that its new plan `plan` lacks, and waits for that.
+  /// Call it before the run, which no process executes, is resumed with new code.
   void end_removed_services(const RunId& id, const Plan& plan);
-  /// The run of this name whose canary is under way and that this call, or an earlier one of the
-  /// same request, has ended: the version before has all traffic again. Nothing if there is none.
+  /// Ends the canary of this name, so that the previous version gets all traffic again, and returns
+  /// the canary's run. A repeated request returns the same run. Nothing if no canary is under way.
   std::optional<RunId> end_canary(const std::string& name, const Submission& from);
   std::optional<RunId> ended_canary(const std::string& name, const Submission& from);
-  /// The version that serves after a canary of its name was ended. Its handle has ended already.
+  /// A handle, already ended, of the version that serves after the canary `rejected` was ended.
   std::shared_ptr<detail::RunHandle> version_kept(const std::string& name, const RunId& rejected);
-  /// Error if the plan has a canary, which needs the version before, and `adopted` is an error.
+  /// Returns `adopted` if the plan has a canary, which needs the previous version; else ok.
   static Status check_canary(const Status& adopted, const Plan& plan);
-  /// The active runs that it resumed so, and that no client follows.
+  /// Active runs that resume_unattended() resumed and no client follows.
   std::vector<RunId> unattended_runs() const;
   /// Warns if an input of the run has changed.
   void report_changed_inputs(detail::RunHandle& state, const RunRecord& record) const;
@@ -161,7 +161,7 @@ class LocalEngine final : public EngineService, private RunEngine {
   EngineOptions options_;
   std::shared_ptr<SpanExporter> span_exporter_;  // null: no spans are made
   std::mutex postponed_mutex_;
-  std::vector<RunId> postponed_;  // left runs that wait for `options_.resume_except`
+  std::vector<RunId> postponed_;  // orphaned runs that wait for `options_.resume_except`
   std::unique_ptr<StateLock> lock_;
   const std::shared_ptr<GpuSamples> gpu_samples_ = std::make_shared<GpuSamples>();
   std::unique_ptr<EngineLoop> engine_loop_;
@@ -172,7 +172,7 @@ class LocalEngine final : public EngineService, private RunEngine {
   std::unique_ptr<LocalWorkers> workers_;
   NestedRuns nested_;
   std::mutex watched_mutex_;
-  std::string unsaid_warning_;  // for the next run that is watched
+  std::string unsaid_warning_;  // reported by the next handle
   std::vector<std::weak_ptr<detail::RunHandle>>
       watched_;  // expired entries are removed when one is added
   std::unique_ptr<SlurmHead> slurm_;

@@ -1,4 +1,4 @@
-// What the process that writes a state tells monitoring systems.
+// Metrics and traces of the process that writes a state.
 #pragma once
 #include <memory>
 #include <string>

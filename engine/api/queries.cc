@@ -1,4 +1,4 @@
-// Describes runs and plans, and reads results, for callers beside the loop of the state.
+// Read access to the state of this engine: runs, plans, results, workers.
 #include <unistd.h>
 
 #include <optional>

@@ -1,5 +1,4 @@
-// Runs that are resumed: those that the engine resumes by itself, and what has changed since a
-// run was started.
+// Resumes orphaned runs without a request, and reports what has changed since a run was started.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -37,7 +36,7 @@ void log_events(detail::RunHandle& state) {
 // The oldest first: a version that serves a name before the one that is to take it over. If the
 // caller resumes the older one itself, the newer ones wait for that.
 void LocalEngine::resume_left_runs() {
-  // A state with workers that wait for their own head: only that head may go on with the attempts.
+  // A state with workers that wait for their own head: only that head may adopt the attempts.
   if (!options_.resume_detached || !busy_elsewhere_.empty()) return;
   const Store& store = engine_loop_->parts().store;
   Result<std::vector<RunId>> left = std::vector<RunId>();

@@ -61,12 +61,13 @@ std::shared_ptr<detail::RunHandle> LocalEngine::run(const std::string& script, c
 
 namespace {
 
-/// When a run continues with other code, first shows what will run again.
+/// Reports what the script printed while it was built, and the warnings of its plan.
 void report_build(detail::RunHandle& state, const Plan& plan) {
   for (const std::string& line : plan.printed) state.report("print", line);
   for (const std::string& warning : plan.warnings) state.report("warning", warning);
 }
 
+/// Reports each task of a plan preview, before a run continues with new code.
 void report_plan_preview(detail::RunHandle& state, const PlanInfo& preview) {
   for (const PlanNode& node : preview.nodes) {
     Event event;

@@ -18,6 +18,18 @@ void forget_deaths(Unit& u) {
   u.detail = std::move(detail);
 }
 
+/// Why what depends on the unit `from`, by an edge that is dead, is skipped. Null for a branch that
+/// was not taken.
+UnitDetailPtr why_skipped(const Run& r, UnitId from) {
+  const Unit& u = r.units[from];
+  if (u.status == UnitStatus::failed || u.status == UnitStatus::cancelled) {
+    UnitDetail needed;
+    needed.failure = dependency_failure(r, from);
+    return std::make_shared<const UnitDetail>(std::move(needed));
+  }
+  return u.status == UnitStatus::skipped ? u.detail : nullptr;
+}
+
 bool ended_by_failure(const Unit& u) {
   if (u.status == UnitStatus::failed || u.status == UnitStatus::cancelled) return true;
   return u.status == UnitStatus::skipped && u.detail && u.detail->failure.cause != Cause::none;
@@ -110,20 +122,9 @@ void Transition::continue_run(Run& r) {
         } else {
           result_edges(r, unit, edges);
         }
-        for (const Edge& edge : edges) {
-          if (!is_dead(r, unit, edge)) continue;
-          const Unit& from = r.units[edge.from];
-          UnitDetailPtr why = from.detail;
-          if (from.status == UnitStatus::failed || from.status == UnitStatus::cancelled) {
-            UnitDetail needed;
-            needed.failure = dependency_failure(r, edge.from);
-            why = std::make_shared<const UnitDetail>(std::move(needed));
-          } else if (from.status != UnitStatus::skipped) {
-            why = nullptr;  // a branch not taken
-          }
-          skips_.push_back({r.id, unit, std::move(why)});
-          break;
-        }
+        auto dead =
+            std::ranges::find_if(edges, [&](const Edge& edge) { return is_dead(r, unit, edge); });
+        if (dead != edges.end()) skips_.push_back({r.id, unit, why_skipped(r, dead->from)});
         break;
       }
       case Phase::instances:

@@ -61,7 +61,7 @@ struct Failure {
   int32_t code = 0;      // exit code or signal number
 };
 
-/// What somebody asked of a run.
+/// An action that a user requests for a run.
 enum class ActionKind : uint8_t {
   none,
   cancel,
@@ -69,14 +69,14 @@ enum class ActionKind : uint8_t {
   resume,  // also with new code
   retry,
   signal,
-  serve,     // the run only serves what another one computed
-  rollback,  // the same, for the version before
+  serve,     // a new run that serves the results of another run
+  rollback,  // as serve, of the previous version
 };
 constexpr ActionKind kActionKindLast = ActionKind::rollback;  // journaled: only append
 const char* action_name(ActionKind kind);                     // "cancel", …
 
-/// An event without `by`, in the fields below, is the engine's own or of an old journal: it is no
-/// action.
+/// A recorded action. Events with an empty `by` are not recorded as actions: the engine caused
+/// them, or an older build wrote them.
 struct Action {
   ActionKind kind = ActionKind::none;
   Time at = 0;
@@ -84,11 +84,10 @@ struct Action {
   std::string name{};  // of the signal, or of the task that runs again; else ""
   bool operator==(const Action&) const = default;
 };
-/// Of a run. The newest ones are kept.
+/// Maximum number of actions kept per run; the oldest are dropped.
 constexpr size_t kActionsMax = 100;
 
 // ---- events
-// -----------------------------------------------------------------------------------------------
 
 struct EngineStarted {
   uint64_t epoch = 0;
@@ -107,7 +106,7 @@ struct RunSubmitted {
   bool fail_fast = false;
   bool fresh = false;
   std::string user{};             // who submitted it: a name of the operating system; "" if unknown
-  std::vector<Action> actions{};  // of the run that it replaces, then what made this one
+  std::vector<Action> actions{};  // of the run that it replaces, then the action that made it
 };
 /// All inputs of a unit are available: its cache key, and its cache entry if there is one.
 struct InputsResolved {
@@ -154,7 +153,7 @@ struct ResourcesComputed {
 struct WhenResolved {
   RunId run;
   UnitId unit = 0;
-  bool then_branch = false;
+  bool then_branch = false;  // the first function of flow.when is taken
 };
 /// A value was assembled: the list of a map, the value of a when, or the run's result.
 struct ValueGathered {
@@ -211,7 +210,7 @@ struct AttemptWaiting {
   Time deadline = 0;
   AttemptUsage usage{};
 };
-/// The attempt ended on request with its state saved. It costs no retry.
+/// The attempt ended on request with its state saved. It does not count as a retry.
 struct AttemptStopped {
   AttemptId id;
   AttemptUsage usage{};
@@ -233,9 +232,10 @@ struct SignalReceived {
   RunId run;
   std::string name;
   Digest value;
-  std::string by{};  // as Action's; empty too if it was sent to the run that this one replaces
+  std::string by{};  // as Action::by; also "" if it was sent to the run that this one replaces
 };
-/// A timer of a unit; with an empty `run` the timer of worker `unit`, which was set aside.
+/// The timer of a unit. If `run` is empty, `unit` is a WorkerId: the time for which that worker was
+/// set aside is over.
 struct TimerFired {
   RunId run;
   UnitId unit = 0;
@@ -329,57 +329,57 @@ struct WorkersAnnounced {
   uint32_t count = 0;
 };
 
-/// The fronts of a run's services have the weights of this step of its rollover, or could not be
-/// told to (`error`).
+/// The fronts of a run's services apply the weights of this step of its rollover. `error`: a front
+/// could not be reached.
 struct TrafficShifted {
   RunId run;
   uint32_t step = 0;
   std::string error{};
 };
-/// What the new version answered since its rollover's step began, all services together.
+/// The requests that the new version answered in this step of its rollover, over all its services.
 struct TrafficMeasured {
   RunId run;
   uint32_t step = 0;
   uint64_t requests = 0, errors = 0;  // errors: status 500 and above
   int64_t p50_us = 0, p99_us = 0;     // the highest of its services
-  std::string error{};                // a front did not answer, or somebody ended the canary
+  std::string error{};                // a front did not answer, or a user ended the canary
 };
 
-/// The number of replicas that a service whose replicas scale shall have from now on.
+/// The new target number of replicas of a service that scales.
 struct ReplicasScaled {
   RunId run;
   UnitId unit = 0;  // the service's own
   uint32_t replicas = 0;
 };
-/// The call of the task that decides about this step of a canary, as nodes of the run.
+/// The gate task of this canary step was called; `fragment` adds its nodes to the run.
 struct GateCalled {
   RunId run;
   uint32_t step = 0;
   std::shared_ptr<const PlanFragment> fragment;  // journaled by digest
   Digest fragment_digest;
 };
-/// What that task returned.
+/// The result of the gate task.
 struct GateAnswered {
   RunId run;
   uint32_t step = 0;
   bool passes = false;
-  std::string why{};  // it does not pass, as a clause
+  std::string why{};  // the reason if it does not pass, as a clause
 };
 
-/// What a run may cost, by these prices.
+/// The budget of a run and the prices by which it is charged.
 struct BudgetTerms {
   Prices prices;
   int64_t limit_nano = 0;   // billionths of the currency's unit
-  int64_t before_nano = 0;  // spent before, with other code
+  int64_t before_nano = 0;  // spent by the run before it was resumed with new code
   bool operator==(const BudgetTerms&) const = default;
 };
-/// The run gets a budget, or another one.
+/// Sets or replaces the budget of a run.
 struct BudgetSet {
   RunId run;
   BudgetTerms terms;
 };
-/// The scheduler's decision: nothing of the run runs, and nothing that is ready fits into what is
-/// left of its budget. The run stops.
+/// The scheduler's decision to stop a run: it has no running attempt, and no ready unit fits into
+/// the rest of its budget.
 struct BudgetReached {
   RunId run;
 };
@@ -401,14 +401,12 @@ struct Record {
 };
 
 // ---- commands
-// ---------------------------------------------------------------------------------------------
 
 // Queries: pure reads of blobs that are committed or in the open batch. The engine loop answers
 // each with an event in the same turn, before the commit.
 
-/// Answered for each of the units by InputsResolved, InputsFailed or InputsMissing. The units that
-/// an event makes ready for it often follow each other: a command for each of a million units would
-/// take more memory than the units.
+/// Answered for each unit by InputsResolved, InputsFailed or InputsMissing. One command covers a
+/// range of units: a command per item of a large map would take more memory than the units.
 struct ResolveInputs {
   RunId run;
   UnitId unit = 0;     // the first
@@ -495,7 +493,7 @@ struct ShiftTraffic {
   uint32_t step = 0;
   uint32_t percent = 0;  // of the run; the previous version gets the rest
 };
-/// The run has used so much of its budget that its listeners are warned, or all of it.
+/// The run has used 80% or 100% of its budget: its listeners are warned.
 struct WarnOfBudget {
   RunId run;
 };

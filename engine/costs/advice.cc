@@ -55,11 +55,14 @@ void advise_memory(const std::string& task, const Samples& samples, std::vector<
                   asked - advised >= kMemorySavedMin;
   if (!is_waste) return;
   auto text = [](int64_t bytes) { return format_bytes(static_cast<uint64_t>(bytes)); };
-  out.push_back({"memory", task, fmt::format("memory = \"{}MiB\"", advised / kMib),
-                 fmt::format("{}: peak {} to {}; it asks for {}", attempts_text(count),
-                             text(lowest), text(peak), text(asked)),
-                 fmt::format("{} less per attempt", text(asked - advised)), count,
-                 static_cast<double>(advised)});
+  out.push_back({.kind = "memory",
+                 .task = task,
+                 .change = fmt::format("memory = \"{}MiB\"", advised / kMib),
+                 .evidence = fmt::format("{}: peak {} to {}; it asks for {}", attempts_text(count),
+                                         text(lowest), text(peak), text(asked)),
+                 .gain = fmt::format("{} less per attempt", text(asked - advised)),
+                 .attempts = count,
+                 .value = static_cast<double>(advised)});
 }
 
 void advise_cpus(const std::string& task, const Samples& samples, std::vector<Advice>& out) {
@@ -77,10 +80,15 @@ void advise_cpus(const std::string& task, const Samples& samples, std::vector<Ad
   }
   double advised = std::max(1.0, std::ceil(most * kCpuMargin));
   if (count == 0 || advised + 1 > asked) return;
-  out.push_back({"cpus", task, fmt::format("cpus = {}", advised),
-                 fmt::format("{}: {:.2f} to {:.2f} CPUs busy on average; it asks for {}",
-                             attempts_text(count), least, most, asked),
-                 fmt::format("{} fewer CPUs per attempt", asked - advised), count, advised});
+  out.push_back(
+      {.kind = "cpus",
+       .task = task,
+       .change = fmt::format("cpus = {}", advised),
+       .evidence = fmt::format("{}: {:.2f} to {:.2f} CPUs busy on average; it asks for {}",
+                               attempts_text(count), least, most, asked),
+       .gain = fmt::format("{} fewer CPUs per attempt", asked - advised),
+       .attempts = count,
+       .value = advised});
 }
 
 void advise_ranks(const std::string& task, const Samples& samples, std::vector<Advice>& out) {
@@ -101,13 +109,23 @@ void advise_ranks(const std::string& task, const Samples& samples, std::vector<A
     count += static_cast<uint32_t>(times.size());
   }
   if (speedup >= kRanksGain * ideal)
-    out.push_back({"ranks", task, fmt::format("ranks = {} or more", many->first), evidence,
-                   fmt::format("{:.1f} times as fast with {:.1f} times the ranks", speedup, ideal),
-                   count, static_cast<double>(many->first)});
+    out.push_back(
+        {.kind = "ranks",
+         .task = task,
+         .change = fmt::format("ranks = {} or more", many->first),
+         .evidence = evidence,
+         .gain = fmt::format("{:.1f} times as fast with {:.1f} times the ranks", speedup, ideal),
+         .attempts = count,
+         .value = static_cast<double>(many->first)});
   else if (speedup < kRanksLoss * ideal)
-    out.push_back({"ranks", task, fmt::format("ranks = {}", few->first), evidence,
-                   fmt::format("{:.0f}% fewer resources per attempt", 100 * (1 - speedup / ideal)),
-                   count, static_cast<double>(few->first)});
+    out.push_back(
+        {.kind = "ranks",
+         .task = task,
+         .change = fmt::format("ranks = {}", few->first),
+         .evidence = evidence,
+         .gain = fmt::format("{:.0f}% fewer resources per attempt", 100 * (1 - speedup / ideal)),
+         .attempts = count,
+         .value = static_cast<double>(few->first)});
 }
 
 void advise_workers(const std::string& task, const Samples& samples, std::vector<Advice>& out) {
@@ -121,14 +139,15 @@ void advise_workers(const std::string& task, const Samples& samples, std::vector
     if (own.size() < kWorkerSamplesMin || others.size() < kWorkerSamplesMin) continue;
     double here = median(durations_of(own)), there = median(durations_of(others));
     if (there < kStragglerSecondsMin || here < kWorkerSlow * there) continue;
-    out.push_back(
-        {"worker", task,
-         fmt::format("look at the worker `{}`, or keep tasks off it with `where`", worker),
-         fmt::format("{} there: median {}; {} on other workers: median {}",
-                     attempts_text(own.size()), seconds_text(here), attempts_text(others.size()),
-                     seconds_text(there)),
-         fmt::format("{} per attempt", seconds_text(here - there)),
-         static_cast<uint32_t>(own.size() + others.size())});
+    out.push_back({.kind = "worker",
+                   .task = task,
+                   .change = fmt::format(
+                       "look at the worker `{}`, or keep tasks off it with `where`", worker),
+                   .evidence = fmt::format("{} there: median {}; {} on other workers: median {}",
+                                           attempts_text(own.size()), seconds_text(here),
+                                           attempts_text(others.size()), seconds_text(there)),
+                   .gain = fmt::format("{} per attempt", seconds_text(here - there)),
+                   .attempts = static_cast<uint32_t>(own.size() + others.size())});
   }
 }
 
@@ -147,13 +166,16 @@ void advise_stragglers(const std::string& task, const std::string& run, const Sa
   if (slow.empty()) return;
   auto slowest = *std::ranges::max_element(slow, {}, &AttemptSample::duration_s);
   out.push_back(
-      {"straggler", task,
-       fmt::format("give `{}` a smaller part of the work, or start it first", slowest->name),
-       fmt::format("{}: median {}; {} took {} or more, `{}` on `{}` {}", attempts_text(own.size()),
-                   seconds_text(usual), slow.size(), seconds_text(kStragglerSlow * usual),
-                   slowest->name, slowest->worker, seconds_text(slowest->duration_s)),
-       fmt::format("up to {} of the run's time", seconds_text(slowest->duration_s - usual)),
-       static_cast<uint32_t>(own.size())});
+      {.kind = "straggler",
+       .task = task,
+       .change =
+           fmt::format("give `{}` a smaller part of the work, or start it first", slowest->name),
+       .evidence = fmt::format("{}: median {}; {} took {} or more, `{}` on `{}` {}",
+                               attempts_text(own.size()), seconds_text(usual), slow.size(),
+                               seconds_text(kStragglerSlow * usual), slowest->name, slowest->worker,
+                               seconds_text(slowest->duration_s)),
+       .gain = fmt::format("up to {} of the run's time", seconds_text(slowest->duration_s - usual)),
+       .attempts = static_cast<uint32_t>(own.size())});
 }
 
 void advise_cache(const std::string& task, const std::vector<const KeyMiss*>& misses,
@@ -170,14 +192,16 @@ void advise_cache(const std::string& task, const std::vector<const KeyMiss*>& mi
     double seconds = 0;
     for (const KeyMiss* miss : misses)
       if (miss->run == misses.front()->run) seconds += miss->duration_s;
-    out.push_back({"cache", task,
-                   fmt::format("keep {} the same from run to run, or leave it out: it is the only "
+    out.push_back(
+        {.kind = "cache",
+         .task = task,
+         .change = fmt::format("keep {} the same from run to run, or leave it out: it is the only "
                                "part of the key that changes",
                                cause),
-                   fmt::format("it differed in each of {} runs in a row; the last time: {}",
-                               with.size(), misses.front()->text),
-                   fmt::format("{} per run", seconds_text(seconds)),
-                   static_cast<uint32_t>(misses.size())});
+         .evidence = fmt::format("it differed in each of {} runs in a row; the last time: {}",
+                                 with.size(), misses.front()->text),
+         .gain = fmt::format("{} per run", seconds_text(seconds)),
+         .attempts = static_cast<uint32_t>(misses.size())});
   }
 }
 

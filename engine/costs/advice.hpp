@@ -15,7 +15,7 @@ struct AttemptSample {
   bool is_of_map = false;
   uint32_t ranks = 1;
   double duration_s = 0;
-  // Asked for, per rank; 0 or less: nothing, or a function of the arguments.
+  // Requested per rank; 0: not requested, or computed by a function.
   double cpus = 0;
   int64_t memory_bytes = 0;
   // Measured; below 0: unknown.
@@ -35,10 +35,10 @@ constexpr double kMemoryMargin = 1.15;         // the advised memory, over the h
 constexpr double kMemoryWaste = 1.5;           // asked over advised
 constexpr int64_t kMemorySavedMin = 64 << 20;  // bytes
 constexpr double kCpuMargin = 1.1;             // over the highest average use of an attempt
-constexpr double kCpuSecondsMin = 1;           // shorter attempts say nothing of CPUs
-constexpr double kRanksGain = 0.7;             // of the ideal speedup: more ranks are worth it
-constexpr double kRanksLoss = 0.5;             // below: they are not
-constexpr size_t kMissesMin = 2;               // misses in a row with the same cause
+constexpr double kCpuSecondsMin = 1;           // shorter attempts are too short to measure CPU use
+constexpr double kRanksGain = 0.7;  // fraction of the ideal speedup: more ranks are advised
+constexpr double kRanksLoss = 0.5;  // below this fraction fewer ranks are advised
+constexpr size_t kMissesMin = 2;    // misses in a row with the same cause
 constexpr size_t kWorkerSamplesMin = 3;
 constexpr double kWorkerSlow = 1.5;  // median duration over that on the other workers
 constexpr size_t kStragglerSamplesMin = 5;

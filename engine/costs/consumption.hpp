@@ -10,7 +10,7 @@
 
 namespace flow {
 
-/// How an attempt ended, for the question what its time was good for.
+/// How an attempt ended, which decides the part of a cost report that it counts to.
 enum class AttemptEnding : uint8_t {
   succeeded,  // its result counts; of a service, it ended with its run
   failed,     // by its task: another attempt had to do it again, or the task failed
@@ -22,8 +22,8 @@ constexpr size_t kOutcomes = 4;
 /// GPU time by model: "NVIDIA H200" and thousandths of a GPU times milliseconds.
 using GpuTimes = std::vector<std::pair<std::string, double>>;
 
-/// Of attempts of one task instance that ended in the same way on workers with the same labels.
-/// Doubles hold the products exactly up to 2^53.
+/// The sum over attempts of one task instance that have the same outcome and the same worker
+/// labels. Doubles hold the products exactly up to 2^53.
 struct Consumption {
   AttemptEnding outcome = AttemptEnding::succeeded;
   Labels labels;            // of the workers; sorted by name

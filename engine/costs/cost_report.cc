@@ -9,7 +9,7 @@ namespace flow {
 
 namespace {
 
-std::optional<double> units(const std::optional<int64_t>& nano) {
+std::optional<double> to_currency(const std::optional<int64_t>& nano) {
   if (!nano) return std::nullopt;
   return static_cast<double>(*nano) / static_cast<double>(kNano);
 }
@@ -23,9 +23,9 @@ void add_figures(CostFigures& to, const Consumption& used, const Cost& cost) {
   to.cpu_hours += cpu_hours(used);
   to.memory_gb_hours += memory_gb_hours(used);
   to.gpu_hours += gpu_hours(used);
-  add_to(to.cpu_amount, units(cost.cpu));
-  add_to(to.memory_amount, units(cost.memory));
-  add_to(to.gpu_amount, units(cost.gpu));
+  add_to(to.cpu_amount, to_currency(cost.cpu));
+  add_to(to.memory_amount, to_currency(cost.memory));
+  add_to(to.gpu_amount, to_currency(cost.gpu));
 }
 
 /// Energy that was measured is above 0.
@@ -40,7 +40,7 @@ void add_gpu_use(CostRow& row, const Consumption& used) {
   if (used.gpu_energy_mj > 0) add(row.energy_j, used.gpu_energy_mj / kMilli);
 }
 
-/// Of a run in another currency: what it held has no price.
+/// The cost of a run in another currency than the report's: its amounts are unknown.
 Cost unpriced(const Consumption& used) { return cost_of({}, used); }
 
 }  // namespace
@@ -86,7 +86,6 @@ void CostTable::add_used(CostRow& row, const TaskConsumption& task, const Consum
 
 void CostTable::add(const TaskConsumption& task, const Prices& prices) {
   if (currency_.empty()) currency_ = prices.currency;
-  Cost none;
   auto add_task = [&](CostRow& to) {
     to.tasks++;
     if (task.is_cached) to.cached++;
@@ -94,13 +93,13 @@ void CostTable::add(const TaskConsumption& task, const Prices& prices) {
       add_figures(to.saved, saved,
                   prices.currency == currency_ ? cost_of(prices, saved) : unpriced(saved));
     if (task.used.empty()) return;
-    bool is_known = task.peak_memory_byte_ms >= 0;
-    bool is_first = !to.memory_gb_hours_used && to.tasks - to.cached == 1;
-    if (is_known && (is_first || to.memory_gb_hours_used))
-      to.memory_gb_hours_used =
-          to.memory_gb_hours_used.value_or(0) + task.peak_memory_byte_ms / kBytesPerGb / kMsPerHour;
-    else
-      to.memory_gb_hours_used = std::nullopt;
+    // The sum is known only while the peak of every task is.
+    bool is_sum_known = to.memory_gb_hours_used || to.tasks - to.cached == 1;
+    bool is_known = task.peak_memory_byte_ms >= 0 && is_sum_known;
+    to.memory_gb_hours_used =
+        is_known ? std::optional(to.memory_gb_hours_used.value_or(0) +
+                                 task.peak_memory_byte_ms / kBytesPerGb / kMsPerHour)
+                 : std::nullopt;
   };
   add_task(row(key_of(task, task.used.empty() ? Consumption{} : task.used.front())));
   add_task(total_);
@@ -111,10 +110,14 @@ void CostTable::add(const TaskConsumption& task, const Prices& prices) {
 }
 
 CostReport CostTable::report(std::vector<std::string> runs) && {
-  std::ranges::stable_sort(rows_, [](const CostRow& a, const CostRow& b) {
+  constexpr double kCpusPerGpu = 100;  // the order without prices
+  auto weight = [](const CostRow& row) {
+    return row.all.gpu_hours * kCpusPerGpu + row.all.cpu_hours;
+  };
+  std::ranges::stable_sort(rows_, [&](const CostRow& a, const CostRow& b) {
     double cost_a = a.all.amount().value_or(0), cost_b = b.all.amount().value_or(0);
     if (cost_a != cost_b) return cost_a > cost_b;
-    return a.all.gpu_hours * 100 + a.all.cpu_hours > b.all.gpu_hours * 100 + b.all.cpu_hours;
+    return weight(a) > weight(b);
   });
   return {std::move(runs), by_, currency_, std::move(rows_), std::move(total_)};
 }

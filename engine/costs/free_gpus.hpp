@@ -1,4 +1,4 @@
-// The time in which GPUs were free because nothing wanted them. Pure.
+// The time in which GPUs were idle while no task waited for one. Pure.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -14,15 +14,16 @@ struct HeldGpus {
   double gpus = 0;  // half a GPU is 0.5
 };
 
-/// The work and the GPU use of a machine.
+/// What a machine's tasks did over time.
 struct MachineUse {
   double gpus = 0;               // that it has
-  std::vector<TimeSpan> worked;  // in which a task waited for a slot or ran
-  std::vector<TimeSpan> wanted;  // in which one that asks for GPUs waited for a slot
+  std::vector<TimeSpan> worked;  // a task of a reported run ran or waited for a slot
+  std::vector<TimeSpan> wanted;  // a task that requests GPUs waited for a slot
   std::vector<HeldGpus> held;    // by attempts
 };
 
-/// GPU-milliseconds that were free while tasks ran or waited, and none that waited asked for a GPU.
+/// GPU-milliseconds in which GPUs were idle, tasks ran or waited, and no waiting task requested a
+/// GPU.
 double gpus_without_queue(const MachineUse& use);
 
 }  // namespace flow

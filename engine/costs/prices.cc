@@ -86,7 +86,7 @@ int64_t model_price(const Rates& rates, const std::string& model) {
   return price;
 }
 
-// Of an hour.
+// Products of one unit and one hour.
 constexpr double kMilliMs = kMilliPerUnit * kMsPerHour;
 constexpr double kByteMs = kBytesPerGb * kMsPerHour;
 

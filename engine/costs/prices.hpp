@@ -57,7 +57,7 @@ Cost& operator+=(Cost& to, const Cost& more);
 Cost cost_of(const Prices& prices, const Consumption& used);
 
 /// What the consumption costs in billionths, for a budget: without rounding, and a GPU of a model
-/// that has no price costs as much as the dearest.
+/// that has no price costs as much as the most expensive one.
 double budget_cost(const Prices& prices, const Consumption& used);
 
 }  // namespace flow

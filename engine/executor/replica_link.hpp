@@ -52,7 +52,7 @@ class ReplicaLink {
 
   /// Tells the front to send no more batches than it must, also while predict runs. Any thread;
   /// only the first call of this and die() counts. `is_replaced`: another replica will come
-  /// instead, so that the front goes on.
+  /// instead, so that the front keeps running.
   void leave(int64_t grace_ms, bool is_replaced = false);
   /// Ends the connection without a word: the front waits for the next attempt of the replica. What
   /// it has to log until then is still taken, within a second. Any thread.

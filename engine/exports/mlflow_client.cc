@@ -39,7 +39,7 @@ std::vector<Value> list_of(const Value& object, std::string_view name) {
                                                                  : std::vector<Value>();
 }
 
-/// MLflow's protocol has 64-bit numbers also as strings, and NaN always.
+/// MLflow's JSON has 64-bit integers as numbers or strings, and NaN as a string.
 std::string number_text(const Value* number) {
   if (number == nullptr) return "0";
   if (number->kind() == Value::Kind::string) return number->as_string();

@@ -34,7 +34,6 @@ class MlflowClient {
   /// Replaces artifacts of the same path. Call send() before. False, and nothing is sent, if the
   /// server does not take artifacts itself. Throws Failed.
   bool upload(const std::vector<MlflowArtifact>& artifacts);
-  /// The page of the run.
   std::string page_url() const;
   /// Where the server keeps the run's artifacts.
   const std::string& artifact_uri() const { return artifact_uri_; }

@@ -35,7 +35,7 @@ std::string cut_to(const std::string& text, size_t max) {
 
 class RunWriter {
  public:
-  explicit RunWriter(const Provenance& from) : from_(from) {
+  explicit RunWriter(const Provenance& from) : provenance_(from) {
     run_.id = from.info.id;
     run_.name = from.info.name.empty() ? from.info.id : to_utf8(from.info.name);
     run_.status = status_of(from.info.status);
@@ -44,7 +44,7 @@ class RunWriter {
   }
 
   void add_params() {
-    const Value& params = from_.info.params;
+    const Value& params = provenance_.info.params;
     if (params.kind() != Value::Kind::table) return;
     for (const auto& [name, value] : params.as_table().fields) {
       std::string key = unique(params_, text_of(name)), text = text_of(value);
@@ -57,7 +57,7 @@ class RunWriter {
   }
 
   void add_tags(const std::string& user) {
-    const RunInfo& info = from_.info;
+    const RunInfo& info = provenance_.info;
     const Counts& counts = info.counts;
     add_tag("mlflow.user", user);
     add_tag("mlflow.source.name", info.script);
@@ -67,12 +67,12 @@ class RunWriter {
     add_tag("flow.pipeline", info.pipeline);
     add_tag("flow.status", info.status);
     add_tag("flow.version", version());
-    add_tag("flow.code", from_.opened.loaded.record.bundle_digest.hex());
+    add_tag("flow.code", provenance_.opened.loaded.record.bundle_digest.hex());
     add_tag("flow.directory", info.directory);
     add_tag("flow.tasks",
             fmt::format("{} succeeded, {} cached, {} failed, {} retries", counts.succeeded,
                         counts.cached, counts.failed, info.retried));
-    for (const ProvenanceTask& task : from_.tasks) {
+    for (const ProvenanceTask& task : provenance_.tasks) {
       if (task.info.status != "failed" || task.info.ignored) continue;
       add_tag("flow.error", task.id + ": " + task.info.error);
       break;
@@ -99,7 +99,7 @@ class RunWriter {
     if (!text.empty()) run_.tags.emplace_back(key, cut_to(to_utf8(text), kMlflowTagMax));
   }
 
-  const Provenance& from_;
+  const Provenance& provenance_;
   MlflowRun run_;
   UniqueNames params_, metrics_;
 };

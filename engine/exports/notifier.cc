@@ -136,8 +136,8 @@ void Notifier::finish() {
   const int64_t begin_ms = steady_now_ms();
   while (!is_stopping_ && thread_.joinable() && !entries_.empty()) {
     const int64_t until_ms = std::max(begin_ms, command_ended_ms_) + kNotifyExitMs;
-    bool is_in_vain = steady_now_ms() >= until_ms || next_due()->second.due_ms > until_ms;
-    if (is_in_vain && !runs_command_) break;
+    bool is_too_late = steady_now_ms() >= until_ms || next_due()->second.due_ms > until_ms;
+    if (is_too_late && !runs_command_) break;
     int64_t left_ms = runs_command_ ? kNotifyCommandMs : until_ms - steady_now_ms();
     changed_.wait_for(lock, std::chrono::milliseconds(left_ms));
   }
@@ -147,12 +147,12 @@ void Notifier::finish() {
   lock.unlock();
   if (thread.joinable()) thread.join();
   for (const auto& [key, entry] : entries_) {
-    const Notification& about = entry.notification;
+    const Notification& notification = entry.notification;
     std::string why = entry.failure;
     if (why.empty())
-      why =
-          failure_text(about.to.targets.front(), about.run, "it did not answer before flow ended");
-    hooks_.warn(about.run, why + ". The next flow that writes this state tries it again");
+      why = failure_text(notification.to.targets.front(), notification.run,
+                         "it did not answer before flow ended");
+    hooks_.warn(notification.run, why + ". The next flow that writes this state tries it again");
   }
   entries_.clear();
 }
@@ -184,7 +184,7 @@ void Notifier::work() {
     Entry entry = next->second;
     lock.unlock();
     failpoint("notify-before-send");
-    std::string failure = tell(entry);
+    std::string failure = deliver(entry);
     failpoint("notify-before-record");
     bool is_kept = hooks_.put(key, encode_notification(entry.notification));
     lock.lock();
@@ -206,23 +206,23 @@ void Notifier::work() {
 }
 
 // A target leaves the notification once it was notified or given up.
-std::string Notifier::tell(Entry& entry) {
-  Notification& about = entry.notification;
+std::string Notifier::deliver(Entry& entry) {
+  Notification& notification = entry.notification;
   std::string body, first_failure;
   try {
-    body = hooks_.run_json(about.run);
+    body = hooks_.run_json(notification.run);
   } catch (const Failed& failed) {  // such as a run that gc has deleted
-    about.to.targets.clear();
-    log::warning("notification dropped", {.run = about.run, .detail = failed.error.message});
+    notification.to.targets.clear();
+    log::warning("notification dropped", {.run = notification.run, .detail = failed.error.message});
     return "";
   }
   std::vector<NotifyTarget> open;
-  for (const NotifyTarget& target : about.to.targets) {
+  for (const NotifyTarget& target : notification.to.targets) {
     bool is_final = false;
     Status sent = is_stopping() ? Status(Error{ErrorKind::interrupted, "flow ends"})
-                                : tell(target, entry, body, is_final);
+                                : deliver_to(target, entry, body, is_final);
     if (sent.ok()) {
-      log::info("notification sent", {.run = about.run, .detail = shown_target(target)});
+      log::info("notification sent", {.run = notification.run, .detail = shown_target(target)});
       continue;
     }
     if (sent.error().kind == ErrorKind::interrupted) {  // it was cut off by finish()
@@ -233,22 +233,23 @@ std::string Notifier::tell(Entry& entry) {
     auto has = [&](const std::string& name) {
       return name.empty() || !variable(entry, name).empty();
     };
-    bool is_ours = target.is_command || (has(target.variable) && has(about.to.secret_variable));
-    if (is_ours && about.failed_since_ms == 0) about.failed_since_ms = now_ms();
-    bool is_late = is_ours && now_ms() - about.failed_since_ms >= kNotifyWithinMs;
+    bool has_variables =
+        target.is_command || (has(target.variable) && has(notification.to.secret_variable));
+    if (has_variables && notification.failed_since_ms == 0) notification.failed_since_ms = now_ms();
+    bool is_late = has_variables && now_ms() - notification.failed_since_ms >= kNotifyRetryMs;
     bool gives_up = is_final || is_late;
-    std::string text = failure_text(target, about.run, sent.error().message);
-    log::warning("notification failed", {.run = about.run, .detail = text});
-    if (gives_up) hooks_.warn(about.run, text + ". It is not tried again");
+    std::string text = failure_text(target, notification.run, sent.error().message);
+    log::warning("notification failed", {.run = notification.run, .detail = text});
+    if (gives_up) hooks_.warn(notification.run, text + ". It is not tried again");
     if (!gives_up) open.push_back(target);
     if (first_failure.empty()) first_failure = text;
   }
-  about.to.targets = std::move(open);
+  notification.to.targets = std::move(open);
   return first_failure;
 }
 
-Status Notifier::tell(const NotifyTarget& target, const Entry& entry, const std::string& body,
-                      bool& is_final) {
+Status Notifier::deliver_to(const NotifyTarget& target, const Entry& entry, const std::string& body,
+                            bool& is_final) {
   if (target.is_command) {
     is_final = true;  // it may have done a part of its work
     return run_command(target.text, entry.notification, body);
@@ -262,7 +263,7 @@ Status Notifier::tell(const NotifyTarget& target, const Entry& entry, const std:
 
 Status Notifier::post(const std::string& url, const Entry& entry, const std::string& body,
                       bool& is_final) {
-  const Notification& about = entry.notification;
+  const Notification& notification = entry.notification;
   fetch::HttpRequest request;
   auto parsed = parse_url(url);
   if (!parsed.ok()) {
@@ -275,12 +276,13 @@ Status Notifier::post(const std::string& url, const Entry& entry, const std::str
   request.follows_redirects = false;
   request.body_max = kAnswerMax;
   request.shown = "the webhook";
-  request.headers = {{"Content-Type", "application/json"}, {"X-Flow-Delivery", about.delivery}};
-  if (!about.to.secret_variable.empty()) {
-    std::string key = variable(entry, about.to.secret_variable);
+  request.headers = {{"Content-Type", "application/json"},
+                     {"X-Flow-Delivery", notification.delivery}};
+  if (!notification.to.secret_variable.empty()) {
+    std::string key = variable(entry, notification.to.secret_variable);
     if (key.empty())
       return user_error(
-          fmt::format("the variable {} of its secret is not set", about.to.secret_variable));
+          fmt::format("the variable {} of its secret is not set", notification.to.secret_variable));
     log::hide({key});
     constexpr int64_t kMsPerSecond = 1000;
     request.headers.emplace_back("X-Flow-Signature",
@@ -304,36 +306,37 @@ Status Notifier::post(const std::string& url, const Entry& entry, const std::str
   return environment_error(fetch::failure_text(*response));
 }
 
-Status Notifier::run_command(const std::string& command, const Notification& about,
+Status Notifier::run_command(const std::string& command, const Notification& notification,
                              const std::string& body) {
   {
     std::lock_guard lock(mutex_);
     runs_command_ = true;
   }
-  Status ran = run_program(command, about, body);
+  Status ran = run_program(command, notification, body);
   std::lock_guard lock(mutex_);
   runs_command_ = false;
   command_ended_ms_ = steady_now_ms();
   return ran;
 }
 
-Status Notifier::run_program(const std::string& command, const Notification& about,
+Status Notifier::run_program(const std::string& command, const Notification& notification,
                              const std::string& body) {
   MemoryFile input("flow-notification"), output("flow-notification-output");
   if (input.descriptor < 0 || output.descriptor < 0 || !input.write(body))
     return environment_error("there is no memory for its input");
   // The shell of the command is in the folder of the run, so that a relative path means the same.
-  auto child = Child::spawn(
-      {"/bin/sh", "-c", "cd \"$1\" && exec /bin/sh -c \"$2\"", "flow",
-       about.to.directory.empty() ? "/" : about.to.directory, command},
-      {input.descriptor, output.descriptor, output.descriptor},
-      {"FLOW_RUN=" + about.run, "FLOW_STATUS=" + about.status, "FLOW_DELIVERY=" + about.delivery});
+  auto child =
+      Child::spawn({"/bin/sh", "-c", "cd \"$1\" && exec /bin/sh -c \"$2\"", "flow",
+                    notification.to.directory.empty() ? "/" : notification.to.directory, command},
+                   {input.descriptor, output.descriptor, output.descriptor},
+                   {"FLOW_RUN=" + notification.run, "FLOW_STATUS=" + notification.status,
+                    "FLOW_DELIVERY=" + notification.delivery});
   FLOW_TRY(child);
-  constexpr int64_t kLookMs = 100;
+  constexpr int64_t kPollMs = 100;
   const int64_t until_ms = steady_now_ms() + kNotifyCommandMs;
   bool has_ended = false;
   while (!has_ended && steady_now_ms() < until_ms) {
-    has_ended = (*child)->ends_within(kLookMs);
+    has_ended = (*child)->ends_within(kPollMs);
     output.drop_rest();
   }
   if (!has_ended) {

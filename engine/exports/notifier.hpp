@@ -16,19 +16,19 @@
 
 namespace flow {
 
-/// How long a webhook that fails is tried, since its first failure. A process that finds an older
-/// one tries it once.
-constexpr int64_t kNotifyWithinMs = 600'000;
+/// For how long a failing webhook is retried after its first failure. A process that finds an older
+/// one tries it once more.
+constexpr int64_t kNotifyRetryMs = 600'000;
 /// How long finish() waits for webhooks, and how long a command may run.
 constexpr int64_t kNotifyExitMs = 5'000, kNotifyCommandMs = 60'000;
 constexpr int64_t kNotifyAnswerMs = 10'000;
 
 /// The value of X-Flow-Signature: "t=SECONDS,v1=HEX", the HMAC-SHA256 of "SECONDS.BODY".
 std::string notify_signature(std::string_view key, int64_t seconds, std::string_view body);
-/// How messages name the target: without what of a URL may be a secret.
+/// The target in messages: of a URL only scheme and host, because its path may be a secret.
 std::string shown_target(const NotifyTarget& target);
 
-/// Has a thread, which sends one notification at a time.
+/// Delivers notifications one at a time, on its own thread.
 class Notifier {
  public:
   struct Hooks {
@@ -45,7 +45,7 @@ class Notifier {
   Notifier(const Notifier&) = delete;
   Notifier& operator=(const Notifier&) = delete;
 
-  /// Begins with what earlier processes left.
+  /// Delivers first what earlier processes left undelivered.
   Status start();
   /// A run has ended, and the rows of its end are durable. `environment`: of its submission; null:
   /// that of this process. Any thread.
@@ -67,14 +67,14 @@ class Notifier {
   Status load(const std::string& prefix, std::shared_ptr<const EnvironmentVariables> environment);
   void work();
   Entries::iterator next_due();
-  /// Tells each target once. Returns why the first that failed did; "" if none did.
-  std::string tell(Entry& entry);
-  Status tell(const NotifyTarget& target, const Entry& entry, const std::string& body,
-              bool& is_final);
+  /// Notifies each target once. Returns why the first that failed did; "" if none did.
+  std::string deliver(Entry& entry);
+  Status deliver_to(const NotifyTarget& target, const Entry& entry, const std::string& body,
+                    bool& is_final);
   Status post(const std::string& url, const Entry& entry, const std::string& body, bool& is_final);
-  Status run_command(const std::string& command, const Notification& about,
+  Status run_command(const std::string& command, const Notification& notification,
                      const std::string& body);
-  Status run_program(const std::string& command, const Notification& about,
+  Status run_program(const std::string& command, const Notification& notification,
                      const std::string& body);
   std::string variable(const Entry& entry, const std::string& name) const;
   bool is_stopping();

@@ -61,7 +61,7 @@ std::string end_type(const std::string& status) {
 class EventWriter {
  public:
   EventWriter(const Provenance& from, std::string name_space)
-      : from_(from), name_space_(std::move(name_space)) {
+      : provenance_(from), name_space_(std::move(name_space)) {
     run_id_ = uuid_of(from.info.started_ms, from.info.id);
     auto inputs = inputs_of(*from.opened.store, from.info.id);
     if (!inputs.ok()) return;
@@ -70,14 +70,15 @@ class EventWriter {
   }
 
   std::vector<std::string> events() {
-    const RunInfo& info = from_.info;
-    add(info.started_ms, "START", run(), job(), from_.inputs, {});
-    for (const ProvenanceTask& task : from_.tasks) add_task(task);
+    const RunInfo& info = provenance_.info;
+    add(info.started_ms, "START", run(), job(), provenance_.inputs, {});
+    for (const ProvenanceTask& task : provenance_.tasks) add_task(task);
     std::string end = end_type(info.status);
     int64_t last = info.started_ms;
     for (const Event& event : events_) last = std::max(last, event.at_ms);
     if (!end.empty())
-      add(std::max(info.finished_ms, last), end, run(), job(), from_.inputs, from_.results);
+      add(std::max(info.finished_ms, last), end, run(), job(), provenance_.inputs,
+          provenance_.results);
     std::ranges::stable_sort(events_, {}, &Event::at_ms);
     std::vector<std::string> lines;
     for (const Event& event : events_) lines.push_back(event.json);
@@ -106,14 +107,15 @@ class EventWriter {
   // ---- the run
 
   Value run() const {
-    JsonFields facets = {{"processing_engine", facet("1-1-1", "ProcessingEngineRunFacet",
-                                                     {{"name", "flow"}, {"version", version()}})},
-                         {"flow_run", facet("1-0-0", "FlowRunFacet",
-                                            {{"id", text_value(from_.info.id)},
-                                             {"name", text_value(from_.info.name)},
-                                             {"params", text_value(to_json(from_.info.params))}})}};
-    if (from_.info.status == "failed") {
-      for (const ProvenanceTask& task : from_.tasks) {
+    JsonFields facets = {
+        {"processing_engine",
+         facet("1-1-1", "ProcessingEngineRunFacet", {{"name", "flow"}, {"version", version()}})},
+        {"flow_run", facet("1-0-0", "FlowRunFacet",
+                           {{"id", text_value(provenance_.info.id)},
+                            {"name", text_value(provenance_.info.name)},
+                            {"params", text_value(to_json(provenance_.info.params))}})}};
+    if (provenance_.info.status == "failed") {
+      for (const ProvenanceTask& task : provenance_.tasks) {
         if (task.info.status != "failed" || task.info.ignored) continue;
         facets.emplace_back("errorMessage", error_of(task, task.id + ": "));
         break;
@@ -130,16 +132,16 @@ class EventWriter {
   Value job() const {
     JsonFields facets = {{"jobType", job_type("DAG")}};
     std::string code;
-    for (const auto& [name, content] : from_.bundle.files)
-      if (name == from_.bundle.main) code = content;
+    for (const auto& [name, content] : provenance_.bundle.files)
+      if (name == provenance_.bundle.main) code = content;
     add_source(facets, "lua", code);
-    if (!from_.info.script.empty())
+    if (!provenance_.info.script.empty())
       facets.emplace_back(
           "sourceCodeLocation",
           facet("1-0-1", "SourceCodeLocationJobFacet",
-                {{"type", "file"}, {"url", text_value("file://" + from_.info.script)}}));
+                {{"type", "file"}, {"url", text_value("file://" + provenance_.info.script)}}));
     return Value::map({{"namespace", text_value(name_space_)},
-                       {"name", text_value(from_.info.pipeline)},
+                       {"name", text_value(provenance_.info.pipeline)},
                        {"facets", Value::map(std::move(facets))}});
   }
 
@@ -174,21 +176,21 @@ class EventWriter {
       std::string code;
       for (const CodeComponent& component : definition.code_components) {
         if (component.source.empty()) continue;
-        for (const std::string& line : source_lines(from_.bundle, component.source).lines)
+        for (const std::string& line : source_lines(provenance_.bundle, component.source).lines)
           code += line + "\n";
         break;
       }
       add_source(facets, "lua", code);
     }
     return Value::map({{"namespace", text_value(name_space_)},
-                       {"name", text_value(from_.info.pipeline + "." + definition.name)},
+                       {"name", text_value(provenance_.info.pipeline + "." + definition.name)},
                        {"facets", Value::map(std::move(facets))}});
   }
 
   Value run_of(const ProvenanceTask& task, int64_t started_ms, bool has_ended) const {
     Value parent_run = Value::map({{"runId", text_value(run_id_)}});
     Value parent_job = Value::map(
-        {{"namespace", text_value(name_space_)}, {"name", text_value(from_.info.pipeline)}});
+        {{"namespace", text_value(name_space_)}, {"name", text_value(provenance_.info.pipeline)}});
     JsonFields about = {{"task", text_value(task.id)},
                         {"attempts", task.info.attempts},
                         {"cached", task.info.cached},
@@ -202,15 +204,16 @@ class EventWriter {
         {"flow_task", facet("1-0-0", "FlowTaskRunFacet", std::move(about))}};
     if (has_ended && task.info.status == "failed")
       facets.emplace_back("errorMessage", error_of(task, ""));
-    return Value::map({{"runId", text_value(uuid_of(started_ms, from_.info.id + "\n" + task.id))},
-                       {"facets", Value::map(std::move(facets))}});
+    return Value::map(
+        {{"runId", text_value(uuid_of(started_ms, provenance_.info.id + "\n" + task.id))},
+         {"facets", Value::map(std::move(facets))}});
   }
 
   /// None for a task that never began.
   void add_task(const ProvenanceTask& task) {
     const TaskInfo& info = task.info;
     if (!task.has_begun() && !info.cached) return;
-    int64_t start = std::max(info.started_ms, from_.info.started_ms);
+    int64_t start = std::max(info.started_ms, provenance_.info.started_ms);
     add(start, "START", run_of(task, start, false), job_of(task), task.inputs, {});
     std::string end = end_type(info.status);
     if (end.empty()) return;
@@ -223,9 +226,9 @@ class EventWriter {
   Value datasets(const std::vector<uint32_t>& files) const {
     std::vector<Value> all;
     for (uint32_t index : files) {
-      const ProvenanceFile& file = from_.files[index];
+      const ProvenanceFile& file = provenance_.files[index];
       std::string path = file.producer < 0 ? origin_of(file.file) : "";
-      std::string name = path.empty() ? from_.info.pipeline + file.id : path;
+      std::string name = path.empty() ? provenance_.info.pipeline + file.id : path;
       Value version = facet("1-0-1", "DatasetVersionDatasetFacet",
                             {{"datasetVersion", text_value("sha256:" + file.file.digest.hex())}});
       all.push_back(Value::map({{"namespace", text_value(path.empty() ? name_space_ : "file")},
@@ -244,7 +247,7 @@ class EventWriter {
 
   static std::string identity_of(const File& file) { return file.digest.hex() + file.name; }
 
-  const Provenance& from_;
+  const Provenance& provenance_;
   std::string name_space_, run_id_;
   std::unordered_map<std::string, std::string> origins_;  // of inputs that a file has
   std::vector<Event> events_;

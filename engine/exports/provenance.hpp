@@ -1,5 +1,5 @@
-// What a run did, as all formats describe it: its tasks, the files that they read and made, and
-// which task follows which.
+// The provenance of a run, from which all export formats are written: tasks, their files, and their
+// dependencies.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -26,8 +26,7 @@ struct ProvenanceTask {
   // Ascending indices of tasks, and indices of files.
   std::vector<uint32_t> parents, children;
   std::vector<uint32_t> inputs, outputs;
-  /// One that was skipped or cancelled before its first attempt has times too, and so has a cached
-  /// one.
+  /// Times alone do not tell: skipped, cancelled and cached tasks have times, too.
   bool has_begun() const { return info.attempts > 0 && !info.cached && info.started_ms != 0; }
   bool has_run() const { return has_begun() && info.finished_ms != 0; }
   /// What its newest attempt used, by the names of `flow show --json`; without what is not known.

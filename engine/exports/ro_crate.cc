@@ -88,7 +88,7 @@ const char* additional_type(const ParamSpec& param, const Value* value) {
 class CrateWriter {
  public:
   CrateWriter(const Provenance& from, const std::string& directory, const std::string& agent)
-      : from_(from),
+      : provenance_(from),
         plan_(*from.opened.loaded.run->plan),
         folder_(*from.opened.blobs, directory),
         agent_("#agent/" + uri_of(agent)),
@@ -105,7 +105,7 @@ class CrateWriter {
     add_files();
     add_parameters();
     add_tools();
-    for (const ProvenanceTask& task : from_.tasks) add_action(task);
+    for (const ProvenanceTask& task : provenance_.tasks) add_action(task);
     add_run();
     add_workflow();
     add_root();
@@ -137,7 +137,7 @@ class CrateWriter {
   // ---- code
 
   void add_code() {
-    for (const auto& [name, content] : from_.bundle.files) {
+    for (const auto& [name, content] : provenance_.bundle.files) {
       std::string path = folder_.place("workflow", "", name);
       folder_.write(path, content);
       std::string id = uri_of(path);
@@ -147,7 +147,7 @@ class CrateWriter {
                            {"encodingFormat", media_type_of(name)},
                            {"sha256", sha256(content).hex()},
                            {"programmingLanguage", reference("#lua")}};
-      if (name == from_.bundle.main) {
+      if (name == provenance_.bundle.main) {
         workflow_ = id;
         workflow_fields_ = std::move(fields);
       } else {
@@ -162,7 +162,7 @@ class CrateWriter {
     folder_.write(path, note);
     workflow_ = uri_of(path);
     parts_.push_back(workflow_);
-    workflow_fields_ = {{"name", text_value(from_.info.pipeline)},
+    workflow_fields_ = {{"name", text_value(provenance_.info.pipeline)},
                         {"encodingFormat", "text/x-lua"},
                         {"programmingLanguage", reference("#lua")}};
   }
@@ -177,8 +177,9 @@ class CrateWriter {
       inputs.push_back("#parameter/" + uri_of(param.name));
     for (const std::string& module : modules_) tools.push_back(module);
     JsonFields fields = workflow_fields_;
-    fields.emplace_back("description", text_value("the pipeline " + from_.info.pipeline));
-    fields.emplace_back("version", text_value(from_.opened.loaded.record.bundle_digest.hex()));
+    fields.emplace_back("description", text_value("the pipeline " + provenance_.info.pipeline));
+    fields.emplace_back("version",
+                        text_value(provenance_.opened.loaded.record.bundle_digest.hex()));
     fields.emplace_back("conformsTo", reference(kBioschemasWorkflow));
     fields.emplace_back("step", references(steps));
     fields.emplace_back("hasPart", references(tools));
@@ -193,9 +194,9 @@ class CrateWriter {
   // ---- files
 
   void add_files() {
-    for (const ProvenanceFile& file : from_.files) {
+    for (const ProvenanceFile& file : provenance_.files) {
       std::string group =
-          file.producer < 0 ? "" : from_.tasks[static_cast<size_t>(file.producer)].id;
+          file.producer < 0 ? "" : provenance_.tasks[static_cast<size_t>(file.producer)].id;
       std::string path =
           folder_.place(file.producer < 0 ? "inputs" : "outputs", group, file.file.name);
       folder_.copy(file.file, path);
@@ -203,7 +204,7 @@ class CrateWriter {
       file_ids_.push_back(id);
       parts_.push_back(id);
     }
-    const Value& result = from_.info.result;
+    const Value& result = provenance_.info.result;
     if (result.is_nil()) return;
     result_json_ = folder_.place("result", "", "result.json");
     result_text_ = to_json(result, 2) + "\n";
@@ -213,7 +214,7 @@ class CrateWriter {
 
   /// `parameter`: of which the file is a value; "" for none.
   void describe_file(size_t index, const std::string& parameter) {
-    const File& file = from_.files[index].file;
+    const File& file = provenance_.files[index].file;
     JsonFields fields = {{"name", text_value(file.name)},
                          {"contentSize", std::to_string(file.size)}};
     if (!parameter.empty()) fields.emplace_back("exampleOfWork", reference(parameter));
@@ -238,8 +239,8 @@ class CrateWriter {
   // ---- parameters
 
   int64_t input_index(const File& file) const {
-    for (uint32_t index : from_.inputs) {
-      const File& each = from_.files[index].file;
+    for (uint32_t index : provenance_.inputs) {
+      const File& each = provenance_.files[index].file;
       if (each.digest == file.digest && each.name == file.name && each.is_folder == file.is_folder)
         return index;
     }
@@ -250,7 +251,7 @@ class CrateWriter {
     std::map<size_t, std::string> parameter_of;  // per file
     for (const ParamSpec& param : plan_.params_schema) {
       std::string id = "#parameter/" + uri_of(param.name);
-      const Value* value = from_.info.params.find(param.name);
+      const Value* value = provenance_.info.params.find(param.name);
       Ids values;
       if (value != nullptr)
         for (const File& file : listed_files(*value)) {
@@ -280,9 +281,9 @@ class CrateWriter {
       if (!values.empty()) fields.emplace_back("workExample", references(values));
       add(id, {"FormalParameter"}, std::move(fields));
     }
-    for (uint32_t index : from_.inputs)
+    for (uint32_t index : provenance_.inputs)
       if (!parameter_of.contains(index)) run_inputs_.push_back(file_ids_[index]);
-    for (uint32_t index : from_.results) {
+    for (uint32_t index : provenance_.results) {
       parameter_of.try_emplace(index, "#output/result");
       run_results_.push_back(file_ids_[index]);
     }
@@ -301,7 +302,7 @@ class CrateWriter {
                          {"conformsTo", reference(kBioschemasParameter)}};
     if (!run_results_.empty()) output.emplace_back("workExample", references(run_results_));
     add("#output/result", {"FormalParameter"}, std::move(output));
-    for (size_t i = 0; i < from_.files.size(); i++) {
+    for (size_t i = 0; i < provenance_.files.size(); i++) {
       auto parameter = parameter_of.find(i);
       describe_file(i, parameter == parameter_of.end() ? "" : parameter->second);
     }
@@ -315,7 +316,7 @@ class CrateWriter {
     std::string source;
     for (const CodeComponent& component : definition.code_components) {
       if (component.source.empty()) continue;
-      for (const std::string& line : source_lines(from_.bundle, component.source).lines)
+      for (const std::string& line : source_lines(provenance_.bundle, component.source).lines)
         source += line + "\n";
       break;
     }
@@ -323,7 +324,7 @@ class CrateWriter {
   }
 
   void add_tools() {
-    for (const ProvenanceTask& task : from_.tasks) {
+    for (const ProvenanceTask& task : provenance_.tasks) {
       const TaskDef& definition = *task.definition;
       if (tools_.contains(&definition)) continue;
       std::string name = uri_of(definition.name);
@@ -420,7 +421,7 @@ class CrateWriter {
   // ---- the run
 
   void add_run() {
-    const RunInfo& info = from_.info;
+    const RunInfo& info = provenance_.info;
     std::string id = "#run/" + uri_of(info.id);
     JsonFields fields = {
         {"name", text_value("run " + info.id + (info.name.empty() ? "" : " " + info.name))},
@@ -430,7 +431,7 @@ class CrateWriter {
         {"instrument", reference(workflow_)},
         {"actionStatus", action_status(info.status)}};
     add_times(fields, info.started_ms, info.finished_ms);
-    for (const ProvenanceTask& task : from_.tasks) {
+    for (const ProvenanceTask& task : provenance_.tasks) {
       if (info.status != "failed" || task.info.status != "failed" || task.info.error.empty())
         continue;
       fields.emplace_back("error", text_value(task.id + ": " + task.info.error));
@@ -454,7 +455,7 @@ class CrateWriter {
   }
 
   void add_root() {
-    const RunInfo& info = from_.info;
+    const RunInfo& info = provenance_.info;
     Ids profiles;
     for (const Profile& each : kProfiles) profiles.emplace_back(each.id);
     int64_t date = info.finished_ms != 0 ? info.finished_ms : info.started_ms;
@@ -477,7 +478,7 @@ class CrateWriter {
                                     "https://w3id.org/workflowhub/workflow-ro-crate/1.0"})}});
   }
 
-  const Provenance& from_;
+  const Provenance& provenance_;
   const Plan& plan_;
   CrateFolder folder_;
   std::string agent_, agent_name_;  // id and name

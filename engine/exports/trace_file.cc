@@ -131,12 +131,13 @@ class TraceFile {
 
   JsonFields event(const TimelineAttempt& attempt, const char* phase, const std::string& name,
                    const char* category, int64_t at) const {
-    return {{Value("ph"), Value(phase)},
-            {Value("name"), text_value(name)},
-            {Value("cat"), Value(category)},
-            {Value("ts"), Value(at)},
-            {Value("pid"), Value(process_of(attempt))},
-            {Value("tid"), Value(thread_of(attempt))}};
+    return event(attempt, phase, name, category, at, process_of(attempt));
+  }
+  JsonFields event(const TimelineAttempt& attempt, const char* phase, const std::string& name,
+                   const char* category, int64_t at, int64_t process) const {
+    return {{Value("ph"), Value(phase)},     {Value("name"), text_value(name)},
+            {Value("cat"), Value(category)}, {Value("ts"), Value(at)},
+            {Value("pid"), Value(process)},  {Value("tid"), Value(thread_of(attempt))}};
   }
 
   void add_slice(const TimelineAttempt& attempt, const std::string& name, const char* category,
@@ -145,6 +146,16 @@ class TraceFile {
     fields.emplace_back(Value("dur"), Value(end - begin));
     if (!details.empty()) fields.emplace_back(Value("args"), Value::map(std::move(details)));
     add(std::move(fields));
+  }
+
+  /// The time in the queue is before the slot's: it has a track of its own.
+  void add_queue(const TimelineAttempt& attempt, const std::string& name, size_t number) {
+    for (const char* phase : {"b", "e"}) {
+      JsonFields fields = event(attempt, phase, "queue " + name, "queue",
+                                *phase == 'b' ? attempt.queued : attempt.begin, kRunProcess);
+      fields.emplace_back(Value("id"), Value(static_cast<int64_t>(number)));
+      add(std::move(fields));
+    }
   }
 
   void add_attempt(const TimelineAttempt& attempt, size_t number) {
@@ -161,17 +172,7 @@ class TraceFile {
       for (const std::string& gpu : row.gpus) gpus.push_back(text_value(gpu));
       details.emplace_back(Value("gpus"), Value::list(std::move(gpus)));
     }
-    // The time in the queue is before the slot's: it has a track of its own.
-    if (row.queue_us >= 0) {
-      for (const char* phase : {"b", "e"}) {
-        JsonFields fields = event(attempt, phase, "queue " + name, "queue",
-                                  *phase == 'b' ? attempt.queued : attempt.begin);
-        fields.emplace_back(Value("id"), Value(static_cast<int64_t>(number)));
-        for (auto& [key, value] : fields)
-          if (key == Value("pid")) value = Value(kRunProcess);
-        add(std::move(fields));
-      }
-    }
+    if (row.queue_us >= 0) add_queue(attempt, name, number);
     add_slice(attempt, name, "attempt", attempt.begin, attempt.end, std::move(details));
     if (row.stage_us < 0) return;
     add_slice(attempt, "stage", "stage", attempt.begin, attempt.staged, {});

@@ -15,17 +15,17 @@ namespace {
 
 class WfFormatWriter {
  public:
-  explicit WfFormatWriter(const Provenance& provenance) : from_(provenance) {}
+  explicit WfFormatWriter(const Provenance& provenance) : provenance_(provenance) {}
 
   Value document() {
     std::vector<Value> tasks, executed;
-    for (const ProvenanceTask& task : from_.tasks) {
+    for (const ProvenanceTask& task : provenance_.tasks) {
       tasks.push_back(specification_of(task));
       if (task.has_run() || task.info.cached) executed.push_back(execution_of(task));
     }
     Value specification =
         Value::map({{"tasks", Value::list(std::move(tasks))}, {"files", Value::list(files())}});
-    const RunInfo& info = from_.info;
+    const RunInfo& info = provenance_.info;
     JsonFields execution = {{"makespanInSeconds", makespan()},
                             {"executedAt", format_time(info.started_ms)},
                             {"tasks", Value::list(std::move(executed))}};
@@ -46,14 +46,14 @@ class WfFormatWriter {
 
  private:
   double makespan() const {
-    int64_t end = from_.info.finished_ms;
-    for (const ProvenanceTask& task : from_.tasks) end = std::max(end, task.info.finished_ms);
-    return static_cast<double>(std::max<int64_t>(end - from_.info.started_ms, 0)) / 1000;
+    int64_t end = provenance_.info.finished_ms;
+    for (const ProvenanceTask& task : provenance_.tasks) end = std::max(end, task.info.finished_ms);
+    return static_cast<double>(std::max<int64_t>(end - provenance_.info.started_ms, 0)) / 1000;
   }
 
   std::vector<Value> files() const {
     std::vector<Value> files;
-    for (const ProvenanceFile& file : from_.files)
+    for (const ProvenanceFile& file : provenance_.files)
       files.push_back(Value::map(
           {{"id", text_value(file.id)}, {"sizeInBytes", static_cast<int64_t>(file.file.size)}}));
     return files;
@@ -61,12 +61,12 @@ class WfFormatWriter {
 
   Value task_ids(const std::vector<uint32_t>& tasks) const {
     std::vector<Value> ids;
-    for (uint32_t task : tasks) ids.push_back(text_value(from_.tasks[task].id));
+    for (uint32_t task : tasks) ids.push_back(text_value(provenance_.tasks[task].id));
     return Value::list(std::move(ids));
   }
   Value file_ids(const std::vector<uint32_t>& files) const {
     std::vector<Value> ids;
-    for (uint32_t file : files) ids.push_back(text_value(from_.files[file].id));
+    for (uint32_t file : files) ids.push_back(text_value(provenance_.files[file].id));
     return Value::list(std::move(ids));
   }
 
@@ -87,7 +87,7 @@ class WfFormatWriter {
     if (!task.command.empty())
       fields.emplace_back("command", Value::map({{"program", text_value(task.command)},
                                                  {"arguments", Value::list({})}}));
-    const core::Run& run = *from_.opened.loaded.run;
+    const core::Run& run = *provenance_.opened.loaded.run;
     double cpus = core::resources_of(run, task.unit).cpus_milli / 1000.0;
     if (cpus > 0) fields.emplace_back("coreCount", cpus);
     std::vector<Value> names;
@@ -109,7 +109,7 @@ class WfFormatWriter {
   }
 
   const std::string& machine_of(core::WorkerId worker) {
-    const std::vector<core::WorkerState>& workers = from_.opened.loaded.state->workers;
+    const std::vector<core::WorkerState>& workers = provenance_.opened.loaded.state->workers;
     core::WorkerId known = worker < workers.size() ? worker : 0;
     const core::WorkerInfo& info = workers[known].info;
     std::string name = known == 0 || info.name.empty() ? kHeadWorkerName : info.name;
@@ -129,7 +129,7 @@ class WfFormatWriter {
     return machines;
   }
 
-  const Provenance& from_;
+  const Provenance& provenance_;
   std::map<std::string, const core::WorkerInfo*> machines_;  // on which tasks ran
 };
 

@@ -6,7 +6,6 @@
 
 namespace flow {
 
-/// The JSON document.
 std::string wfformat_of(const Provenance& provenance);
 
 }  // namespace flow

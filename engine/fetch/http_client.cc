@@ -18,7 +18,7 @@ namespace flow::fetch {
 namespace {
 
 constexpr size_t kHeadersMax = 256 << 10;  // bytes of one answer
-constexpr int kCheckEvery_ms = 100;        // curl_easy_perform() asks check_running once a second
+constexpr int kCheckEveryMs = 100;         // curl_easy_perform() asks check_running once a second
 
 /// Only after a client was made.
 const CurlLibrary& curl_calls() { return *curl_library(); }
@@ -51,7 +51,7 @@ CURLcode perform(CURLM* transfers, CURL* curl) {
     fault = calls.curl_multi_perform(transfers, &running);
     if (running == 0) break;
     if (fault == CURLM_OK)
-      fault = calls.curl_multi_poll(transfers, nullptr, 0, kCheckEvery_ms, nullptr);
+      fault = calls.curl_multi_poll(transfers, nullptr, 0, kCheckEveryMs, nullptr);
   }
   int left = 0;
   const CURLMsg* end = calls.curl_multi_info_read(transfers, &left);

@@ -38,7 +38,7 @@ class EventStreams {
   struct Row {
     std::string json;
     uint64_t hash = 0;
-    bool is_active = false;  // the run may change without a change of its row
+    bool is_active = false;  // its tasks may change while its row does not
   };
   using Rows = std::map<std::string, Row>;  // by run
 
@@ -48,8 +48,8 @@ class EventStreams {
     std::shared_ptr<std::atomic<bool>> is_stalled;  // the browser has much to read
     bool is_new = true;
     bool had_writer = false;
-    std::map<std::string, uint64_t> rows;  // what the page knows: the hash of each run's row
-    uint64_t shown = 0;                    // of the shown run: TaskTable::sequence()
+    std::map<std::string, uint64_t> rows;  // hash of each row that was sent
+    uint64_t shown = 0;                    // TaskTable::sequence() of the run that was sent
   };
   struct Shown {
     Row row;

@@ -37,9 +37,9 @@ std::string gpu_readings_json(const std::vector<GpuSample>& samples) {
   return "{" + list + "}";
 }
 
-GpuReadings::GpuReadings(std::string executor, std::chrono::milliseconds unasked)
-    : executor_(std::move(executor)), unasked_(unasked) {
-  thread_ = engine_thread([this] { end_unasked(); });
+GpuReadings::GpuReadings(std::string executor, std::chrono::milliseconds idle_timeout)
+    : executor_(std::move(executor)), idle_timeout_(idle_timeout) {
+  thread_ = engine_thread([this] { stop_when_idle(); });
 }
 
 GpuReadings::~GpuReadings() {
@@ -55,12 +55,12 @@ std::string GpuReadings::json(const std::vector<Gpu>& gpus) {
   std::set<std::string> uuids;
   for (const Gpu& gpu : gpus) uuids.insert(gpu.uuid);
   std::lock_guard lock(mutex_);
-  asked_at_ = std::chrono::steady_clock::now();
+  requested_at_ = std::chrono::steady_clock::now();
   if (watch_ == nullptr || uuids != uuids_) {
     watch_.reset();
     uuids_ = std::move(uuids);
     samples_ = std::make_shared<GpuSamples>();
-    // Who runs attempts on the GPUs reports their failures.
+    // Failures are reported by the worker that runs attempts on the GPUs, not here.
     watch_ = std::make_unique<GpuWatch>(
         executor_, gpus, [](const std::string&, const GpuError&) {}, [](const std::string&) {},
         samples_);
@@ -74,15 +74,15 @@ bool GpuReadings::is_measuring() const {
   return watch_ != nullptr;
 }
 
-void GpuReadings::end_unasked() {
+void GpuReadings::stop_when_idle() {
   std::unique_lock lock(mutex_);
   while (!is_ending_) {
     if (watch_ == nullptr) {
       changed_.wait(lock);
-    } else if (asked_at_ + unasked_ <= std::chrono::steady_clock::now()) {
+    } else if (requested_at_ + idle_timeout_ <= std::chrono::steady_clock::now()) {
       watch_.reset();
     } else {
-      changed_.wait_until(lock, asked_at_ + unasked_);
+      changed_.wait_until(lock, requested_at_ + idle_timeout_);
     }
   }
 }

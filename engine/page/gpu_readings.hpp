@@ -19,14 +19,14 @@ namespace flow {
 /// WATTS}…}, by UUID; a value that the GPU does not measure is null.
 std::string gpu_readings_json(const std::vector<GpuSample>& samples);
 
-/// Measures GPUs while someone asks for them, in a child process, because the driver's library may
-/// crash or hang. Thread-safe.
+/// Measures GPUs in a child process, because the driver's library may crash or hang, from the first
+/// request until `idle_timeout` after the last one. Thread-safe.
 class GpuReadings {
  public:
-  static constexpr std::chrono::milliseconds kUnasked{30'000};
+  static constexpr std::chrono::milliseconds kIdleTimeout{30'000};
 
-  /// `executor` is the program that asks the driver. It ends `unasked` after the last request.
-  explicit GpuReadings(std::string executor, std::chrono::milliseconds unasked = kUnasked);
+  /// `executor` is the program that asks the driver. It ends `idle_timeout` after the last request.
+  explicit GpuReadings(std::string executor, std::chrono::milliseconds idle_timeout = kIdleTimeout);
   ~GpuReadings();
   GpuReadings(const GpuReadings&) = delete;
   GpuReadings& operator=(const GpuReadings&) = delete;
@@ -37,14 +37,14 @@ class GpuReadings {
   bool is_measuring() const;
 
  private:
-  void end_unasked();
+  void stop_when_idle();
 
   const std::string executor_;
-  const std::chrono::milliseconds unasked_;
-  mutable std::mutex mutex_;  // of the rest
+  const std::chrono::milliseconds idle_timeout_;
+  mutable std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
   bool is_ending_ = false;
-  std::chrono::steady_clock::time_point asked_at_{};
+  std::chrono::steady_clock::time_point requested_at_{};
   std::set<std::string> uuids_;
   std::shared_ptr<GpuSamples> samples_;
   std::unique_ptr<GpuWatch> watch_;  // null: nothing is measured

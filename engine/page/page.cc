@@ -1,4 +1,4 @@
-// flow::Page
+// Opens the page: checks the options, chooses an address, makes the link.
 #include "flow/page.hpp"
 
 #include <fmt/format.h>

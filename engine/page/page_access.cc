@@ -71,7 +71,7 @@ PageTokens PageTokens::make(size_t keys) {
   return tokens;
 }
 
-std::string page_key_mark(std::string_view key) {
+std::string page_key_fingerprint(std::string_view key) {
   constexpr size_t kDigits = 8;
   return sha256(key).hex().substr(0, kDigits);
 }
@@ -99,9 +99,9 @@ std::optional<PageAccess::Permit> PageAccess::permit_of(const HttpRequest& reque
   return key ? std::optional(Permit{key}) : std::nullopt;
 }
 
-std::string PageAccess::key_mark(const HttpRequest& request) const {
+std::string PageAccess::key_fingerprint(const HttpRequest& request) const {
   auto permit = permit_of(request);
-  return permit && permit->key ? page_key_mark(exposure_.keys[*permit->key]) : "";
+  return permit && permit->key ? page_key_fingerprint(exposure_.keys[*permit->key]) : "";
 }
 
 /// The key by which the request asks for access; nothing if it has none or needs none. A browser

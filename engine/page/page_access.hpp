@@ -1,5 +1,5 @@
-// Who may see the page: a browser that came by the link, and then has its cookie. Pure, but for the
-// random tokens.
+// Access control of the page: by the token of the link, by a key, or by the cookie that a browser
+// gets for either. Pure, but for the random tokens.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -26,7 +26,7 @@ struct PageTokens {
 };
 
 /// Identifies a key without revealing it: the first 8 hexadecimal digits of its SHA-256.
-std::string page_key_mark(std::string_view key);
+std::string page_key_fingerprint(std::string_view key);
 
 /// How the page can be reached.
 struct PageExposure {
@@ -46,8 +46,8 @@ class PageAccess {
   const PageTokens& tokens() const { return tokens_; }
   /// Whether a browser without the cookie sees where it can enter a key.
   bool wants_key(const HttpRequest& request) const;
-  /// The mark of the key by which a permitted request came; "" if it came by the link.
-  std::string key_mark(const HttpRequest& request) const;
+  /// page_key_fingerprint() of the key that permits the request; "" if the link does.
+  std::string key_fingerprint(const HttpRequest& request) const;
   /// The answer to a key in the header X-Flow-Key: the key's cookie, if it is one of the keys.
   HttpResponse sign_in(const HttpRequest& request) const;
   /// The answer to a request that is not permitted, or that exchanges the token of the link for a

@@ -1,5 +1,5 @@
-// Requests of the page to the process that writes the state. Each request names its requester. For
-// the case that no process writes the state, each has the command that does the same.
+// Actions of the page: requests to the writer of the state, with their requester, and the
+// equivalent command for when there is no writer.
 #pragma once
 #include <memory>
 #include <string>
@@ -23,8 +23,8 @@ class PageActions {
   PageActions(EngineOptions options, std::string state_dir, std::string who);
 
   const std::string& who() const { return who_; }
-  /// The action of the endpoint. `run`: its id; of a rollback the served name. Throws Failed (user)
-  /// if a field is missing or wrong, such as a signal whose value is not JSON.
+  /// The request for an action endpoint. `run`: the run's id; for a rollback the served name.
+  /// Throws Failed (user) if a field is missing or wrong, such as a signal whose value is not JSON.
   /// `by`: who asks, by page_requester().
   PageAction make(PageEndpoint endpoint, const std::string& run, const PageQuery& query,
                   const std::string& body, const std::string& by) const;
@@ -36,7 +36,7 @@ class PageActions {
   PageAction stop(const std::string& by, const std::string& run) const;
   PageAction retry(const std::string& by, const std::string& run, const std::string& task) const;
   PageAction rollback(const std::string& by, const std::string& name) const;
-  /// As of `flow VERB --detach` in this process: the run goes on without the page.
+  /// The same as of `flow VERB --detach` in this process: the run continues without the page.
   void put_submission_of_page(const std::string& by, client_protocol::Submission& to) const;
   std::string command(const std::string& words) const;
 

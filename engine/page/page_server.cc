@@ -152,7 +152,7 @@ void PageServer::handle(HttpRequest request, HttpReply reply) {
   if (route.endpoint == PageEndpoint::asset) return send(reply, asset_response(route.name));
   std::string by;
   if (is_action(route.endpoint))
-    by = page_requester(actions_.who(), request.client_address, access_->key_mark(request));
+    by = page_requester(actions_.who(), request.client_address, access_->key_fingerprint(request));
   auto shared = std::make_shared<HttpReply>(std::move(reply));
   if (start_view(route, PageQuery(request.query), shared)) return;
   auto job = [this, send, shared, route, query = PageQuery(request.query),
@@ -241,7 +241,7 @@ HttpResponse PageServer::answer(const StateFollower& state, const PageRoute& rou
       return json_response(page_metrics(state.metrics(route.name, query.get("task")),
                                         query.number("limit", kPointsUsual, kPointsMax)));
     default:
-      return error_response(404, "there is no such resource");
+      return error_response(404, "the page has no such resource");
   }
 }
 

@@ -17,6 +17,8 @@
 
 namespace flow {
 
+/// The page's HTTP server. Files are answered on the server's thread, reads of the state on that of
+/// `state_`, and whatever may block for long on a thread per request.
 class PageServer {
  public:
   /// Listens at the address. `state_dir` is the state of `options`; `who` is recorded as the
@@ -33,18 +35,19 @@ class PageServer {
   PageServer(EngineOptions options, std::string state_dir, const std::string& who);
   /// On the server's thread.
   void handle(HttpRequest request, HttpReply reply);
-  /// Answers what has a thread of its own. False if it has none.
+  /// On the server's thread: starts what needs a thread of its own. False if the endpoint needs
+  /// none.
   bool start_view(const PageRoute& route, const PageQuery& query,
                   const std::shared_ptr<HttpReply>& reply);
+  // On the state's thread:
   void act(const StateFollower& state, const PageRoute& route, const PageQuery& query,
            const std::string& body, const std::string& by, std::shared_ptr<HttpReply> reply);
-  /// On the state's thread.
   HttpResponse answer(const StateFollower& state, const PageRoute& route, const PageQuery& query);
   HttpResponse logs(const std::string& run, const PageQuery& query) const;
   std::string session_json() const;
   enum class Work : uint8_t {
-    reads_state,  // the end of the page waits for it
-    asks_writer,  // it may run longer than the page, since a writer may be suspended
+    reads_state,  // joined by the destructor
+    asks_writer,  // detached: a suspended writer may never answer
   };
   /// Answers with what `work` returns, on a thread of its own. It may throw Failed.
   void start(Work kind, std::function<HttpResponse()> work, std::shared_ptr<HttpReply> reply);
@@ -54,9 +57,9 @@ class PageServer {
   const std::string fields_;  // of all responses
   const PageActions actions_;
   const std::shared_ptr<std::atomic<size_t>> started_ =
-      std::make_shared<std::atomic<size_t>>(0);  // that have no answer yet
-  const std::shared_ptr<GpuReadings> gpus_;      // shared with a question to workers
-  std::unique_ptr<PageAccess> access_;           // set before requests arrive
+      std::make_shared<std::atomic<size_t>>(0);  // unanswered requests with a thread
+  const std::shared_ptr<GpuReadings> gpus_;      // shared with requests that outlive the page
+  std::unique_ptr<PageAccess> access_;           // set by open(); handle() waits for that
   ThreadGroup readers_;
   TaskTables tables_;  // as streams_: only the state's thread uses it
   EventStreams streams_{tables_};

@@ -1,4 +1,4 @@
-// The tensors and files in the result of a task, for people who look at it.
+// The tensors and files in the result of a task, for display.
 #pragma once
 #include <cstdint>
 #include <string>

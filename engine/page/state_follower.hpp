@@ -1,5 +1,5 @@
-// Reads a state again and again next to its writer. What it has read stays in memory, and each time
-// only what is new is read: a Reader would read the whole journal.
+// Follows a state that another process writes. Keeps what it has read and reads only new records; a
+// Reader reads the whole journal.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -18,8 +18,8 @@ class StateFollower {
   /// Takes over what was written since the last call. Throws Failed; then the next call reads
   /// everything again.
   void refresh();
-  /// Forgets all, and closes the files. A file that the writer deletes stays on disk until then, or
-  /// for a minute.
+  /// Drops all data and closes the files. Open files that the writer has deleted stay on disk until
+  /// then; refresh() reopens them every minute.
   void close();
   bool is_open() const { return is_open_; }
 

@@ -55,7 +55,7 @@ bool StateThread::post(Job job, Refuse refuse, bool is_new) {
 void StateThread::work() {
   std::unique_lock lock(mutex_);
   while (!is_stopping_) {
-    // Without end there may be jobs; a poll, which takes a fifth of the time at most, goes first.
+    // A poll goes first: the queue may never be empty, and polls take at most a fifth of the time.
     if (is_poll_wanted() && poll_at_ <= Clock::now()) {
       lock.unlock();
       run_poll();

@@ -29,13 +29,13 @@ class StateThread {
   StateThread(const StateThread&) = delete;
   StateThread& operator=(const StateThread&) = delete;
 
-  /// Any thread. False: kJobsMax jobs wait. What the job or the opening of the state throws is
-  /// given to `refuse`, on the thread. `is_new`: with what was written until now.
+  /// Any thread. Returns false if kJobsMax jobs wait. `refuse` receives, on this thread, what the
+  /// job or the reading of the state throws. `is_new`: the job sees all that was written before
+  /// this call.
   bool post(Job job, Refuse refuse, bool is_new = false);
-  /// Runs `poll` on the thread, with the newest state, whenever `is_wanted` is true. Not more often
-  /// than each kStateMs, and for at most a fifth of the time; when it is due it goes before the
-  /// jobs. Call it once, before other calls.
-  /// An error is dropped: the next poll may succeed.
+  /// Starts the thread. While `is_wanted` returns true it calls `poll` with the newest state, at
+  /// most every kStateMs and for at most a fifth of the time; a poll that is due precedes the jobs.
+  /// Errors of `poll` are dropped: the next one may succeed. Call it once, before post().
   void poll(std::function<bool()> is_wanted, Job poll);
 
  private:

@@ -21,7 +21,7 @@ class TaskTable {
   /// Further tasks are counted, but have no row.
   static constexpr size_t kTasksMax = 200'000;
   static constexpr size_t kErrorBytesMax = 300;
-  /// An update asks at most this many waiting tasks that have not changed and share no reason.
+  /// Maximum number of unchanged waiting tasks whose own wait reason an update computes again.
   static constexpr size_t kReasonsMax = 10'000;
   /// Further classes of ready tasks share no reason.
   static constexpr size_t kSharedReasonsMax = 1000;
@@ -32,9 +32,9 @@ class TaskTable {
   /// Takes over what has changed, and drops the run's tasks afterwards.
   void update(RunInfo run);
   /// The same for a run that is followed. Only the rows of tasks that have changed are made again.
-  /// Ready tasks of one class share a reason, which is that of the state. The other tasks that wait
-  /// are asked for their reasons when they change, and then kReasonsMax of them in each update, in
-  /// turn. `run` has no tasks.
+  /// Ready tasks of one class share a reason, which is that of the state. For other waiting tasks
+  /// the reason is computed when they change, and again for kReasonsMax of them per update, round
+  /// robin. `run` has no tasks.
   void update(const RunInfo& run, const core::Run& units, const core::State& state);
   /// Grows with each change.
   uint64_t sequence() const { return sequence_; }

@@ -9,7 +9,8 @@ namespace flow {
 
 namespace {
 
-/// An address of IPv4, or the first half of one of IPv6: who has one of these usually has them all.
+/// The bytes of an IPv4 address, or the /64 network of an IPv6 address, which usually has one
+/// owner.
 std::string network_of(const std::string& address) {
   in_addr v4{};
   in6_addr v6{};

@@ -1,5 +1,5 @@
-// Clients that have sent wrong keys of the page: after some different ones, no further key of the
-// client is looked at for a while. Pure.
+// Rate limit for wrong keys: after kWrongMax different ones a client's keys are rejected for a
+// while. Pure.
 #pragma once
 #include <chrono>
 #include <cstddef>

@@ -17,9 +17,9 @@ using AskFront = std::function<Result<front::Status>(const std::string& folder)>
 /// Why a process could not resume this run; "" for nothing.
 using WhyNotResumed = std::function<std::string(const core::RunId& run)>;
 
-/// The services of the runs in `records`, in their order. A run that was interrupted is listed as
-/// long as a front still has replicas of it: these go on without an engine for a while; and while
-/// `why_not` says why it was not resumed.
+/// The services of the runs in `records`, in their order. An interrupted run is listed while a
+/// front still has replicas of it, which outlive the engine for their lease, or while `why_not`
+/// returns a reason.
 std::vector<ServiceInfo> active_services(
     const core::State& state, const std::vector<RunRecord>& records, const std::string& state_dir,
     const AskFront& ask, const WhyNotResumed& why_not = [](const core::RunId&) { return ""; });

@@ -14,8 +14,8 @@ namespace flow {
 class ChangedSources {
  public:
   explicit ChangedSources(const Blobs& blobs) : blobs_(blobs) {}
-  /// Each change on a line of its own, after "\n" and `indent`, and under a changed function its
-  /// changed lines. The functions are those of the runs `before` and `now`.
+  /// One line per change, each after "\n" and `indent`; a changed function is followed by its
+  /// changed lines, from the code of the runs `before` and `now`.
   std::string text_of(const std::vector<KeyChange>& changes, const RunRecord& before,
                       const RunRecord& now, const std::string& indent);
 

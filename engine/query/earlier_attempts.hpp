@@ -19,8 +19,8 @@ struct EarlierAttempts {
   std::vector<EarlierAttempt> list;  // by begin
 };
 
-/// Of the task instance `task`, or of all of the run if it is "": at most the `limit` attempts that
-/// began last. Of each task kAttemptRowsMax are kept. Throws Failed (user) if the task is unknown.
+/// The `limit` newest earlier attempts of the task instance, or of all instances if `task` is "".
+/// The state keeps kAttemptRowsMax per task. Throws Failed (user) if the task is unknown.
 EarlierAttempts earlier_attempts(const OpenedRun& opened, const std::string& task, size_t limit);
 
 }  // namespace flow

@@ -14,7 +14,7 @@ namespace flow {
 /// Each run is loaded once, when it is first needed. `store` and `blobs` outlive it.
 class EarlierRuns {
  public:
-  /// The runs `records`, in the order in which they are searched.
+  /// `records`: the runs to search, in this order.
   EarlierRuns(const Store& store, const Blobs& blobs, std::vector<RunRecord> records)
       : store_(store), blobs_(blobs), records_(std::move(records)) {}
   /// The newest 200 runs of the pipeline before the run `before`, or all if it is "". Newest first.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstring>
 #include <map>
 
 #include "engine/base/size_units.hpp"
@@ -138,12 +139,12 @@ std::string running_text(const Store& store, const LoadedRun& loaded, core::Unit
     std::string url = url_of(u);
     std::string text = url.empty() ? fmt::format("`{}` is running: {}.", name, attempt)
                                    : fmt::format("`{}` serves at {}: {}.", name, url, attempt);
-    std::string unheard = disconnected_text(*loaded.state, u);
-    if (!unheard.empty())
+    std::string disconnected = disconnected_text(*loaded.state, u);
+    if (!disconnected.empty())
       text += fmt::format(
           " Now disconnected: {}. The attempt is reported when the worker reconnects; it is lost "
           "if the worker does not.",
-          unheard);
+          disconnected);
     return text;
   }
   auto leader = store.get(Family::kv, leader_key());
@@ -159,7 +160,7 @@ std::string running_text(const Store& store, const LoadedRun& loaded, core::Unit
                             : fmt::format("`flow resume {} --on slurm` is there", loaded.run->id));
 }
 
-/// What is said of a task.
+/// The explanation of a task.
 struct Explanation {
   std::string text;   // begins with the quoted name
   std::string cause;  // equal for tasks to be explained once
@@ -170,21 +171,14 @@ std::string without_name(const std::string& text, const std::string& name) {
   return text.substr(name.size() + 2);
 }
 
-/// " It takes over …", or "".
-std::string rollover_sentence(const core::Run& run) {
-  std::string text = rollover_text(rollover_of(run));
-  if (text.empty()) return "";
-  text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
-  return " " + text + ".";
+/// " It takes over …." for the clause "it takes over …"; "" for "".
+std::string sentence_of(std::string clause) {
+  if (clause.empty()) return "";
+  clause[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(clause[0])));
+  return " " + clause + ".";
 }
 
-/// " It has used … of its budget …", or "".
-std::string budget_sentence(const core::Run& run, const core::State* state) {
-  std::string text = spent_budget_text(run, state);
-  return text.empty() ? "" : " I" + text.substr(1) + ".";
-}
-
-/// " ann@node1 asked to cancel it at ….", for what has led to the run's present status; else "".
+/// " Cancelled by ann@node1 at ….": the action that led to the run's present status; "" for none.
 std::string action_sentence(const core::Run& run) {
   if (run.actions.empty()) return "";
   const core::Action& last = run.actions.back();
@@ -240,17 +234,16 @@ class RunExplainer {
       case core::UnitStatus::running: {
         const TaskDef* def = InputResolver::def_of(run_, unit);
         std::string text = running_text(store_, loaded_, unit);
-        if (def != nullptr && def->resources.is_gang())
-          text += " I" + waits_.explain(unit).substr(1) + ".";
-        if (core::is_spare(run_, unit)) text += " I" + waits_.explain(unit).substr(1) + ".";
-        if (core::is_service(run_, unit)) text += rollover_sentence(run_);
+        bool is_gang = def != nullptr && def->resources.is_gang();
+        if (is_gang || core::is_spare(run_, unit)) text += sentence_of(waits_.explain(unit));
+        if (core::is_service(run_, unit)) text += sentence_of(rollover_text(rollover_of(run_)));
         return text + failed_before(u) + failed_workers_text(loaded_, u);
       }
       case core::UnitStatus::pending:
       case core::UnitStatus::ready:
       case core::UnitStatus::waiting: {
         if (is_parked_spare(run_, unit))
-          return fmt::format("`{}` {}.", name, waits_.explain(unit).substr(3));
+          return fmt::format("`{}` {}.", name, waits_.explain(unit).substr(std::strlen("it ")));
         std::string text = fmt::format("`{}` waits: {}", name, waits_.explain(unit));
         if (u.phase == core::Phase::ready || u.phase == core::Phase::parked)
           text += launcher_text(store_);
@@ -267,7 +260,7 @@ class RunExplainer {
            failed_before(u) + failed_workers_text(loaded_, u) + warnings_of(store_, run_, unit);
   }
 
-  /// Of a task that did not succeed.
+  /// The text for a task that failed, was skipped or was cancelled.
   std::string end_text(core::UnitId unit) {
     const core::Unit& u = run_.units[unit];
     std::string text = fmt::format("`{}` {}.", core::shown_name(run_, unit),
@@ -383,8 +376,7 @@ bool is_expanded(const core::Run& run, core::UnitId unit) {
   return core::may_have_instances(run, unit) && u.expanded && !is_broken;
 }
 
-/// Those that are explained in a list: what was taken from the cache is not, nor what is not
-/// needed.
+/// The units without cached ones and parked spare replicas, which a list does not explain.
 std::vector<core::UnitId> executed(const core::Run& run, std::vector<core::UnitId> units) {
   std::erase_if(units, [&](core::UnitId unit) {
     const core::Unit& u = run.units[unit];
@@ -435,7 +427,8 @@ std::string explain_run(const Store& store, const Blobs& blobs, const LoadedRun&
   RunExplainer explainer(store, blobs, loaded, resolver);
   return fmt::format("The run {} of `{}` {}.", run.id, loaded.record.pipeline,
                      status_clause(loaded.record.status)) +
-         action_sentence(run) + rollover_sentence(run) + budget_sentence(run, loaded.state.get()) +
+         action_sentence(run) + sentence_of(rollover_text(rollover_of(run))) +
+         sentence_of(spent_budget_text(run, loaded.state.get())) +
          explain_units(explainer, run, executed(run, std::move(units)), options);
 }
 

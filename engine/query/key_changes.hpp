@@ -12,7 +12,7 @@ namespace flow {
 struct KeyChange {
   std::string cause;  // without values: "argument `samples`", "its function"
   std::string text;   // "argument `samples`[5].value changed from `25` to `36`"
-  // Of a changed function: where it was and is, "features.lua:12-20"; else ""
+  // Locations of a changed function: "features.lua:12-20"; "" for other changes
   std::string source_before{}, source_now{};
 };
 

@@ -194,7 +194,7 @@ std::vector<ServiceInfo> Reader::services() const {
 
 namespace {
 
-/// Whether the unit would proceed by itself if a process executed its run.
+/// Whether the unit would make progress without an external event if its run were executed.
 bool is_proceeding(core::Phase phase) {
   switch (phase) {
     case core::Phase::resolving:
@@ -209,8 +209,8 @@ bool is_proceeding(core::Phase phase) {
   }
 }
 
-/// As the next writer will find the run whose process was killed: nothing holds resources, and what
-/// was about to run waits for a resume. The statuses stay.
+/// Changes the run to what the next writer will recover: no unit holds resources, and units that
+/// would make progress are parked. The statuses of units do not change.
 void park(core::Run& run) {
   run.status = core::RunStatus::interrupted;
   for (core::Unit& unit : run.units)

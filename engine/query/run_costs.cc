@@ -38,7 +38,7 @@ class RunCosts {
   }
 
  private:
-  /// The prices with which the run was submitted, if there were any.
+  /// The prices of the run's submission; if it had none, `otherwise_`.
   Prices prices_with(const core::RunId& id) const {
     std::string profile;
     Value kept = value_or_throw(inputs_of(store_, id)).config;
@@ -46,7 +46,7 @@ class RunCosts {
     return prices.currency.empty() ? otherwise_ : prices;
   }
 
-  /// Nothing for what never had an attempt and did not come from the cache.
+  /// Nothing for a unit without attempts that is not cached.
   std::optional<TaskConsumption> task_of(const LoadedRun& loaded, core::UnitId unit,
                                          core::Time until) {
     const core::Run& run = *loaded.run;
@@ -127,7 +127,7 @@ class FreeGpuReport {
  public:
   explicit FreeGpuReport(const OpenedRun& opened) : opened_(opened) {}
 
-  /// A run without tasks that ask for GPUs says nothing.
+  /// Ignores runs without GPU tasks.
   void add_reported(const LoadedRun& loaded) {
     if (!asks_for_gpus(*loaded.run)) return;
     reported_.insert(loaded.record.id);
@@ -136,10 +136,10 @@ class FreeGpuReport {
     add(loaded, true);
   }
 
-  /// GPU-hours that were free while tasks of the reported runs ran or waited for a slot, and none
-  /// of any run waited for a GPU. Nothing without such runs or without a GPU; with workers, because
-  /// it is not kept when each was there; if there were more than kOthersMax other runs in that
-  /// time; and if the tasks of one were collected.
+  /// GPU-hours that were idle while tasks of the reported runs ran or waited for a slot and no task
+  /// of any run waited for a GPU. Nothing if no reported run requests GPUs, if the machine has
+  /// none, if there are workers (their presence is not recorded), if there were more than
+  /// kOthersMax other runs at the time, or if the tasks of one were collected.
   std::optional<double> hours_without_queue() {
     constexpr double kMsPerHour = 3'600'000;
     if (reported_.empty()) return std::nullopt;

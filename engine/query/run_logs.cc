@@ -56,7 +56,7 @@ class CachedLogs {
   std::map<core::RunId, std::map<Digest, core::UnitId>> runs_;
 };
 
-/// Of `name@attempt`; attempt 0: all.
+/// Parses `name@attempt`; attempt 0 means all.
 std::pair<std::string, uint32_t> asked_attempt(const core::Run& run, const std::string& asked) {
   size_t at = asked.rfind('@');
   if (at == std::string::npos || at + 1 >= asked.size() ||
@@ -71,7 +71,7 @@ std::pair<std::string, uint32_t> asked_attempt(const core::Run& run, const std::
   return {task, attempt};
 }
 
-/// Of the task, or of all if it is "".
+/// The units of the task and its instances; all units if `task` is "".
 std::vector<core::UnitId> units_of(const core::Run& run, const std::string& task) {
   std::vector<core::UnitId> units;
   if (!task.empty()) {

@@ -61,7 +61,8 @@ Result<std::vector<core::UnitId>> units_named(const core::Run& run, const std::s
   return units;
 }
 
-/// Of a cached task: the place in the run that the cache names, if it has the same result.
+/// For a cached task: where the run that computed the result keeps its series. Nothing if the cache
+/// has another result now.
 Result<std::optional<PointsPlace>> cached_place(const Store& store, const core::Unit& unit) {
   auto row = store.get(Family::cache, cache_key(unit.key));
   FLOW_TRY(row);
@@ -157,23 +158,29 @@ Error unknown_metric(const std::string& run, const std::string& metric,
   return user_error(fmt::format("{} has no metric `{}`{}", run, metric, hint));
 }
 
+namespace {
+
+bool is_table(const Value& params) { return params.kind() == Value::Kind::table; }
+
+/// The parameter whose name is `name` as JSON, as JSON; "" if the run has none.
+std::string param_json(const RunInfo& run, const std::string& name) {
+  std::string text;
+  if (!is_table(run.params)) return text;
+  for (const auto& [field, value] : run.params.as_table().fields)
+    if (to_json(field) == name) text = to_json(value);
+  return text;
+}
+
+}  // namespace
+
 void keep_differing_params(std::vector<ComparedRun>& runs) {
   std::map<std::string, std::set<std::string>> values;  // as JSON; "" where a run has none
-  auto is_table = [](const Value& params) { return params.kind() == Value::Kind::table; };
   for (const ComparedRun& run : runs) {
     if (!is_table(run.run.params)) continue;
     for (const auto& [name, value] : run.run.params.as_table().fields) values[to_json(name)];
   }
-  for (auto& [name, found] : values) {
-    for (const ComparedRun& run : runs) {
-      std::string text;
-      if (is_table(run.run.params)) {
-        for (const auto& [field, value] : run.run.params.as_table().fields)
-          if (to_json(field) == name) text = to_json(value);
-      }
-      found.insert(text);
-    }
-  }
+  for (auto& [name, found] : values)
+    for (const ComparedRun& run : runs) found.insert(param_json(run.run, name));
   for (ComparedRun& run : runs) {
     std::vector<std::pair<Value, Value>> fields;
     if (is_table(run.run.params)) {

@@ -1,4 +1,4 @@
-// The metrics of a run for people: its series, also those of cached tasks, and runs beside others.
+// Metric series of a run, including those of cached tasks, and comparisons of runs.
 #pragma once
 #include <string>
 #include <vector>

@@ -1,4 +1,4 @@
-// Everything that a state knows about its present, from one replay.
+// A ClusterView of a state, from one replay of its journal.
 #pragma once
 #include <string>
 #include <vector>

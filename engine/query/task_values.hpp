@@ -1,4 +1,4 @@
-// What a task got and what it returned, for people.
+// Arguments and result of a task as text, for display.
 #pragma once
 #include <cstddef>
 #include <string>

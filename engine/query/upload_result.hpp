@@ -9,11 +9,12 @@ namespace flow {
 /// Copies a result into the folder and returns the paths that it wrote. Throws Failed.
 using ExportToFolder = std::function<std::vector<std::string>(const std::string& folder)>;
 
-/// If `target` is no URL, returns what `to_folder` returns for it. If it is s3://BUCKET/PREFIX,
-/// calls `to_folder` with a temporary folder, uploads its files to the objects PREFIX/PATH and
-/// returns their URLs. Objects that have the content already are not sent again. Unfinished uploads
-/// of large files are remembered in `state_dir`/uploads and continued by the next call; "": not
-/// remembered. S3's settings are those of this process's environment. Throws Failed.
+/// If `target` is a path, calls `to_folder` with it and returns the result. If it is
+/// s3://BUCKET/PREFIX, calls `to_folder` with a temporary folder, uploads its files to the objects
+/// PREFIX/PATH and returns their URLs. Objects that have the content already are not sent again.
+/// Unfinished uploads of large files are remembered in `state_dir`/uploads and continued by the
+/// next call; "": not remembered. S3's settings are those of this process's environment. Throws
+/// Failed.
 std::vector<std::string> export_to_target(const std::string& target, const std::string& state_dir,
                                           const ExportToFolder& to_folder);
 

@@ -1,4 +1,4 @@
-// What a report has of the logs of a run, within a number of lines and of bytes.
+// The part of a run's logs that a report contains, bounded in lines and bytes.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -25,8 +25,7 @@ class LogExcerpt {
   /// Lines come task by task. A text is cut beyond kTextMax bytes.
   void add(LogLine line, bool is_detailed);
   /// {"total":…,"counts":{"TASK":{"ATTEMPT":…}},"lines":[…]}: lines as of page_log_line(), by time.
-  /// All lines of the run that are newer than one in the list are in the list too, or its task is
-  /// described in detail.
+  /// The list has the newest lines of the run without gaps, and further lines of detailed tasks.
   std::string json();
 
   static constexpr size_t kTextMax = 4000;

@@ -74,6 +74,17 @@ class Bundler {
   const std::string& script() const { return script_; }
 
  private:
+  /// Error if the module that `bound` names does not export each of its names. `name`: the
+  /// importer.
+  Status check_names(const Import& bound, std::string_view name) {
+    for (std::string_view each : bound.names)
+      if (!exports_[bound.module].contains(each))
+        return internal_error(
+            fmt::format("the page's module `{}` imports `{}` from `{}`, which does not export it",
+                        name, each, bound.module));
+    return {};
+  }
+
   Result<std::string> body_of(std::string_view name, std::string_view source) {
     std::string body;
     std::set<std::string_view> exports;
@@ -87,12 +98,7 @@ class Bundler {
         auto bound = import_of(line);
         if (!bound) return unknown_form(name, line);
         FLOW_TRY(add(bound->module));
-        for (std::string_view each : bound->names)
-          if (!exports_[bound->module].contains(each))
-            return internal_error(
-                fmt::format("the page's module `{}` imports `{}` from `{}`, "
-                            "which does not export it",
-                            name, each, bound->module));
+        FLOW_TRY(check_names(*bound, name));
         body += fmt::format("const {{ {} }} = modules[\"{}\"];\n", bound->pattern, bound->module);
       } else if (line.starts_with("export ")) {
         std::string_view declaration = line.substr(7);
@@ -115,7 +121,7 @@ class Bundler {
         "the page's module `{}` has a form that reports cannot have: {}", module, trimmed(line)));
   }
 
-  /// Of `import { … } from "./NAME";`.
+  /// Parses `import { … } from "./NAME";`.
   static std::optional<Import> import_of(std::string_view statement) {
     constexpr std::string_view kFrom = "} from \"./";
     size_t open = statement.find('{'), from = statement.find(kFrom);
@@ -127,7 +133,7 @@ class Bundler {
     return import;
   }
 
-  /// Of a declaration; "" for others.
+  /// The name that a declaration exports; "" if it is not a supported form.
   static std::string_view exported_name(std::string_view declaration) {
     for (std::string_view kind : {"async function ", "function ", "class ", "const "})
       if (declaration.starts_with(kind)) return leading_name(declaration.substr(kind.size()));

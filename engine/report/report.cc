@@ -1,4 +1,4 @@
-// flow::report_html, flow::write_report
+// Collects the data of runs and writes a report.
 #include "flow/report.hpp"
 
 #include <fmt/format.h>

@@ -24,7 +24,7 @@ std::string_view asset(std::string_view name) {
   throw Failed(internal_error(fmt::format("the page has no file `{}`", name)));
 }
 
-/// The page's modules with those of the report, which come in place of the page's.
+/// The page's modules with those of the report, which replace the page's.
 std::vector<PageAsset> modules() {
   std::vector<PageAsset> all = report_assets();
   for (const PageAsset& each : page_assets())

@@ -1,5 +1,5 @@
-// The HTML of a report. Whatever a run contains is inside of its data, which is Base64: no text of
-// a user is ever read as HTML or as a script.
+// The HTML of a report. All data of the runs is Base64-encoded, so that no user text is parsed as
+// HTML or script.
 #pragma once
 #include <cstdint>
 #include <string>

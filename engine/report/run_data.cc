@@ -50,9 +50,9 @@ class RunData {
       : options_(options),
         reader_(options),
         info_(reader_.show(selector)),
-        from_(provenance_of(open_run(options, info_.id),
-                            [](const TaskDef&, const Value&) { return std::string(); })),
-        resolver_([this](const Digest& digest) { return from_.opened.blobs->get(digest); }) {
+        provenance_(provenance_of(open_run(options, info_.id),
+                                  [](const TaskDef&, const Value&) { return std::string(); })),
+        resolver_([this](const Digest& digest) { return provenance_.opened.blobs->get(digest); }) {
     choose_detailed();
   }
 
@@ -61,14 +61,14 @@ class RunData {
         R"({{"row":{},"graph":{},"code":{},"environment":{},"files":{},"details":{},"logs":{},"metrics":{},"attempts":{},"cost":{}}})",
         info_.json(), page_graph(reader_.graph(info_.id)), code(), environment(), files(),
         details(), logs(), metrics(),
-        page_attempts(earlier_attempts(from_.opened, "", kReportAttempts)), cost());
+        page_attempts(earlier_attempts(provenance_.opened, "", kReportAttempts)), cost());
   }
 
  private:
   /// Those that failed first: people look for them.
   void choose_detailed() {
     for (bool wants_failed : {true, false})
-      for (const ProvenanceTask& task : from_.tasks)
+      for (const ProvenanceTask& task : provenance_.tasks)
         if ((task.info.status == "failed") == wants_failed && !task.info.name.empty() &&
             detailed_.size() < kReportDetailedTasks)
           detailed_.emplace(task.info.name, &task);
@@ -78,20 +78,20 @@ class RunData {
   size_t share_of(size_t all) const { return all / std::max<size_t>(detailed_.size(), 1); }
 
   std::string code() const {
-    const LoadedRun& loaded = from_.opened.loaded;
+    const LoadedRun& loaded = provenance_.opened.loaded;
     std::string list;
-    for (const auto& [name, content] : from_.bundle.files)
+    for (const auto& [name, content] : provenance_.bundle.files)
       append(list, fmt::format(R"({{"name":{},"sha256":"{}","bytes":{}}})", text_to_json(name),
                                sha256(content).hex(), content.size()));
     return fmt::format(R"({{"bundle":"{}","plan":"{}","main":{},"revision":{},"files":[{}]}})",
                        loaded.record.bundle_digest.hex(), loaded.record.plan_digest.hex(),
-                       text_to_json(from_.bundle.main), revision(), list);
+                       text_to_json(provenance_.bundle.main), revision(), list);
   }
 
   /// The git revision at submission.
   std::string revision() const {
     return to_json(
-        revision_value(value_or_throw(inputs_of(*from_.opened.store, info_.id)).revision));
+        revision_value(value_or_throw(inputs_of(*provenance_.opened.store, info_.id)).revision));
   }
 
   /// Where it ran: all workers that ran the newest attempt of a task, with the GPUs that they used.
@@ -116,23 +116,24 @@ class RunData {
     }
     return fmt::format(R"({{"script":{},"directory":{},"user":{},"workers":[{}]}})",
                        text_to_json(info_.script), text_to_json(info_.directory),
-                       text_to_json(from_.opened.loaded.run->user), list);
+                       text_to_json(provenance_.opened.loaded.run->user), list);
   }
 
   std::string files() const {
     std::string list;
-    for (size_t i = 0; i < std::min(from_.files.size(), kReportFiles); i++) {
-      const ProvenanceFile& file = from_.files[i];
+    for (size_t i = 0; i < std::min(provenance_.files.size(), kReportFiles); i++) {
+      const ProvenanceFile& file = provenance_.files[i];
       std::string maker =
           file.producer < 0
               ? "null"
-              : text_to_json(from_.tasks[static_cast<size_t>(file.producer)].info.name);
+              : text_to_json(provenance_.tasks[static_cast<size_t>(file.producer)].info.name);
       append(list, fmt::format(R"({{"name":{},"sha256":"{}","bytes":{},"folder":{},"task":{}}})",
                                text_to_json(file.id), file.file.digest.hex(), file.file.size,
                                file.file.is_folder, maker));
     }
-    return fmt::format(R"({{"total":{},"list":[{}],"inputs":{},"results":{}}})", from_.files.size(),
-                       list, all_listed(from_.inputs), all_listed(from_.results));
+    return fmt::format(R"({{"total":{},"list":[{}],"inputs":{},"results":{}}})",
+                       provenance_.files.size(), list, all_listed(provenance_.inputs),
+                       all_listed(provenance_.results));
   }
 
   /// The indices of files that are in the list.
@@ -146,7 +147,7 @@ class RunData {
   std::string details() {
     std::vector<core::UnitId> units;
     for (const auto& [name, task] : detailed_) units.push_back(task->unit);
-    const OpenedRun& opened = from_.opened;
+    const OpenedRun& opened = provenance_.opened;
     std::vector<std::string> reasons =
         explain_tasks(*opened.store, *opened.blobs, opened.loaded, units, resolver_);
     size_t value_bytes = std::clamp(share_of(kAllValueBytes), kValueBytesLeast, kValueBytes);
@@ -165,7 +166,7 @@ class RunData {
   }
 
   std::string logs() const {
-    const OpenedRun& opened = from_.opened;
+    const OpenedRun& opened = provenance_.opened;
     LogExcerpt log({kLogExcerptLines, kRunLogBytes},
                    {kLogExcerptLines, share_of(kAllTaskLogBytes)});
     visit_log_lines(*opened.store, *opened.blobs, opened.loaded, "", [&](LogLine line) {
@@ -193,7 +194,7 @@ class RunData {
   const EngineOptions& options_;
   Reader reader_;
   RunInfo info_;
-  Provenance from_;
+  Provenance provenance_;
   InputResolver resolver_;
   std::map<std::string, const ProvenanceTask*> detailed_;  // by the name of the task
 };

@@ -22,8 +22,8 @@ constexpr const char* kHeadWorkerName = "local";
 RunInfo info_of_record(const RunRecord& record);
 /// With the result.
 RunInfo summary_of_record(const RunRecord& record, InputResolver& resolver);
-/// Complete, with tasks. `state` may be null; with it, waiting tasks say what they wait for.
 std::vector<NodeInfo> nodes_of(const core::State& state);
+/// Complete, with tasks. `state` may be null; with it, waiting tasks say what they wait for.
 RunInfo info_of_run(const core::Run& run, const RunRecord& record, InputResolver& resolver,
                     const core::State* state);
 /// The tasks of info_of_run().

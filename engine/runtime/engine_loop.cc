@@ -181,7 +181,7 @@ bool EngineLoop::outlive_client(const RunId& run) {
         }
         context->is_detached = true;
         put_kept_options(*context, batch);
-        log::info("client has died, its run goes on", {.run = run});
+        log::info("client has died, its run continues", {.run = run});
       }}});
   return is_done && goes_on && !stopped_by();
 }

@@ -73,7 +73,7 @@ class EngineLoop {
   /// log lines, but at most this long. Rank 0 may be the first to report.
   void await_rank_ends(std::chrono::milliseconds most);
   /// Ends the threads and every attempt of this machine, but services of detached runs and of a
-  /// head, which go on for their lease. Running runs are interrupted.
+  /// head, which keep running for their lease. Running runs are interrupted.
   void shut_down();
 
   EngineComponents& parts() const { return *parts_; }

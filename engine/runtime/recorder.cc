@@ -56,7 +56,7 @@ void Recorder::keep_urls(const core::Event& event) {
   if (const auto* deleted = std::get_if<core::RunDeleted>(&event))
     return resolver_.forget_urls(deleted->run);
   if (!std::holds_alternative<core::EngineStarted>(event)) return;
-  for (const auto& [id, run] : state_.runs)  // some go on at workers
+  for (const auto& [id, run] : state_.runs)  // some continue at workers
     for (core::UnitId service : run.services)
       if (core::is_up(run.units[service])) resolver_.note_url(run, service);
 }

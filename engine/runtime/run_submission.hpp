@@ -40,7 +40,7 @@ class RunSubmission {
   /// Submits an unfinished or archived run again, with other code and under the same id.
   Status replace(Prepared prepared, int32_t jobs) { return add(std::move(prepared), jobs, true); }
   /// Resumes an unfinished or failed run, or if `task` is not empty runs that task again. A run
-  /// that the engine resumed by itself goes on for this request, unless that `is_retry`: failed
+  /// that the engine resumed by itself continues for this request, unless that `is_retry`: failed
   /// tasks of an active run are not run again.
   Status resume(RunContext context, const std::string& task, bool is_retry = false);
   /// Waits while a run of this engine is being interrupted; returns whether it was.

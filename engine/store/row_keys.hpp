@@ -40,7 +40,7 @@ std::string leader_key();
 constexpr const char* kClockKey = "clock";
 std::string inputs_key(const std::string& run);  // kv: where the run's inputs were read
 std::string served_key(const std::string& run);  // kv: exists if the run has served
-/// kv: whether the run goes on without the process that started it, and its options;
+/// kv: whether the run continues without the process that started it, and its options;
 /// detached_runs.hpp.
 std::string detached_key(const std::string& run);
 std::string notify_key(const std::string& run);  // kv: the run's NotifySettings

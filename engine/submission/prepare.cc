@@ -394,17 +394,81 @@ Result<BuiltGraph> build(const Submission& submission, Builder& builder) {
 
 namespace {
 
-/// Of the files that the script consists of. A client of a head built its graph elsewhere, and a
-/// script from the standard input is in no folder.
+/// The git revision of the script's folder. Nothing for graphs that a client built on another
+/// machine and for scripts from the standard input.
 std::optional<SourceRevision> revision_of(const Submission& submission, const Bundle& bundle) {
-  constexpr int64_t kGit_ms = 1000;
+  constexpr int64_t kGitMs = 1000;
   if (submission.built || submission.pinned || bundle.main == kStdinScript) return {};
   std::optional<SourceRevision> revision = source_revision(bundle.root);
   if (!revision) return {};
   std::vector<std::string> files;
   for (const auto& [name, text] : bundle.files) files.push_back(name);
-  revision->is_dirty = files_differ(bundle.root, files, kGit_ms);
+  revision->is_dirty = files_differ(bundle.root, files, kGitMs);
   return revision;
+}
+
+/// Sets the versions of native tasks. An error for each that the program does not define. Returns
+/// whether the plan has changed.
+bool set_native_versions(const SubmissionContext& context, Plan& plan, std::vector<Error>& errors) {
+  bool has_changed = false;
+  for (TaskDef& def : plan.defs) {
+    if (def.kind != TaskKind::native) continue;
+    auto version = context.native_version(def.name);
+    if (!version) {
+      errors.push_back(
+          user_error(fmt::format("{}:{}: the native task `{}` is not defined by this program: the "
+                                 "embedding program calls engine.define(\"{}\", version, function)",
+                                 def.file, def.line, def.name, def.name)));
+      continue;
+    }
+    def.native_version = *version;
+    has_changed = true;
+  }
+  return has_changed;
+}
+
+/// Unmet requirements are errors of a run, and warnings of a preview.
+void meet_requirements(const SubmissionContext& context, const Submission& submission,
+                       const Capacity& capacity, Plan& plan, std::vector<Error>& errors) {
+  std::vector<Error> unmet =
+      check_requirements(plan, *submission.environment, capacity, plan.warnings);
+  for (Error& need : unmet) {
+    if (context.purpose == Purpose::run)
+      errors.push_back(std::move(need));
+    else
+      plan.warnings.push_back("a run with these options is rejected: " + need.message);
+  }
+}
+
+/// The row of a new run, without its digests.
+RunRecord record_of(const SubmissionContext& context, const Submission& submission,
+                    const Plan& plan, const Bundle& bundle) {
+  RunRecord record;
+  record.submitted = context.now;
+  record.id = context.new_run_id();
+  record.name = submission.options.name;
+  record.pipeline = plan.pipeline;
+  record.status = "pending";
+  record.script = (fs::path(bundle.root) / bundle.main).string();
+  record.directory = submission.working_directory;
+  record.params = encode_value(plan.params);
+  record.fresh = submission.options.fresh;
+  record.fail_fast = submission.options.fail_fast;
+  return record;
+}
+
+/// Copies what the submission says of the run to its context.
+void put_options(const Submission& submission, RunContext& context) {
+  context.request = submission.options.request;
+  context.is_budget_asked = !submission.options.budget.empty();
+  context.environment = submission.environment;
+  context.user = submission.user;
+  context.by = submission.by;
+  context.grace_ms = submission.options.grace_ms;
+  context.publishes_logs = submission.options.logs;
+  context.serve_for_ms = submission.options.serve_for_ms;
+  context.front_lease_ms = submission.options.front_lease_ms;
+  context.is_detached = submission.options.detached;
 }
 
 }  // namespace
@@ -416,22 +480,9 @@ Result<Prepared> prepare(const SubmissionContext& context, const Submission& sub
   FLOW_TRY(built);
   Plan* plan = &built->plan;
   size_t warnings_built = plan->warnings.size();
-  bool is_as_built = true;
   const Bundle* bundle = &built->bundle;
   std::vector<Error> errors;
-  for (TaskDef& def : plan->defs) {
-    if (def.kind != TaskKind::native) continue;
-    auto version = context.native_version(def.name);
-    if (!version) {
-      errors.push_back(
-          user_error(fmt::format("{}:{}: the native task `{}` is not defined by this program: the "
-                                 "embedding program calls engine.define(\"{}\", version, function)",
-                                 def.file, def.line, def.name, def.name)));
-      continue;
-    }
-    def.native_version = *version;
-    is_as_built = false;
-  }
+  bool is_as_built = !set_native_versions(context, *plan, errors);
   auto capacity = context.capacity(*plan);
   FLOW_TRY(capacity);
   // A client of a head has resolved its own.
@@ -441,14 +492,7 @@ Result<Prepared> prepare(const SubmissionContext& context, const Submission& sub
     FLOW_TRY(is_resolved);
     is_as_built = is_as_built && !*is_resolved;
   }
-  std::vector<Error> unmet =
-      check_requirements(*plan, *submission.environment, *capacity, plan->warnings);
-  for (Error& need : unmet) {
-    if (context.purpose == Purpose::run)
-      errors.push_back(std::move(need));
-    else
-      plan->warnings.push_back("a run with these options is rejected: " + need.message);
-  }
+  meet_requirements(context, submission, *capacity, *plan, errors);
   if (!errors.empty()) return joined_errors(errors);
   Inputs inputs;
   inputs.params = without_url_secrets(plan->params);
@@ -480,16 +524,7 @@ Result<Prepared> prepare(const SubmissionContext& context, const Submission& sub
 
   Prepared prepared;
   RunRecord& record = prepared.context.record;
-  record.submitted = context.now;
-  record.id = context.new_run_id();
-  record.name = submission.options.name;
-  record.pipeline = plan->pipeline;
-  record.status = "pending";
-  record.script = (fs::path(bundle->root) / bundle->main).string();
-  record.directory = submission.working_directory;
-  record.params = encode_value(plan->params);
-  record.fresh = submission.options.fresh;
-  record.fail_fast = submission.options.fail_fast;
+  record = record_of(context, submission, *plan, *bundle);
   // The codec is canonical: decoding and encoding returns the same bytes.
   prepared.plan_bytes = is_as_built ? std::move(built->plan_bytes) : encode_plan(*plan);
   record.plan_digest = sha256(prepared.plan_bytes);
@@ -497,17 +532,8 @@ Result<Prepared> prepare(const SubmissionContext& context, const Submission& sub
   record.bundle_digest = sha256(*prepared.context.bundle);
   if (!inputs.files.empty() || !inputs.config.is_nil() || inputs.revision)
     prepared.inputs = encode_inputs(inputs);
-  prepared.context.request = submission.options.request;
+  put_options(submission, prepared.context);
   prepared.context.budget = std::move(*budget);
-  prepared.context.is_budget_asked = !submission.options.budget.empty();
-  prepared.context.environment = submission.environment;
-  prepared.context.user = submission.user;
-  prepared.context.by = submission.by;
-  prepared.context.grace_ms = submission.options.grace_ms;
-  prepared.context.publishes_logs = submission.options.logs;
-  prepared.context.serve_for_ms = submission.options.serve_for_ms;
-  prepared.context.front_lease_ms = submission.options.front_lease_ms;
-  prepared.context.is_detached = submission.options.detached;
   if (*notify != NotifySettings()) prepared.context.notify = encode_notify_settings(*notify);
   prepared.plan = std::make_shared<const Plan>(std::move(*plan));
   return prepared;

@@ -68,12 +68,12 @@ std::string clean_requester(std::string_view text) {
   return clean;
 }
 
-std::string requester_from(std::string_view said, std::string_view host) {
+std::string requester_from(std::string_view claimed_name, std::string_view host) {
   constexpr size_t kHostMax = 64, kQuoteBytes = 2;
   std::string from = clean_requester(host);
   shorten(from, kHostMax);
   from = " from " + (from.empty() ? "unknown" : from);
-  std::string name = clean_requester(said);
+  std::string name = clean_requester(claimed_name);
   if (name.empty()) name = "unknown";
   shorten(name, kRequesterMax - kQuoteBytes - from.size());
   if (is_plain_name(name)) return name + from;
@@ -82,8 +82,9 @@ std::string requester_from(std::string_view said, std::string_view host) {
 }
 
 std::string page_requester(std::string_view who, std::string_view address,
-                           std::string_view key_mark) {
-  return fmt::format("{}@{} (page{}{})", who, address, key_mark.empty() ? "" : ", key ", key_mark);
+                           std::string_view key_fingerprint) {
+  return fmt::format("{}@{} (page{}{})", who, address, key_fingerprint.empty() ? "" : ", key ",
+                     key_fingerprint);
 }
 
 }  // namespace flow

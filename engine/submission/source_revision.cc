@@ -114,7 +114,7 @@ class Git {
     int64_t left_ms = (until_us_ - monotonic_us()) / 1000;
     if (left_ms <= 0) return {};
     std::vector<std::string> argv = {"env"};
-    // Of a hook of another repository that started this process.
+    // A git hook that started this process may have set these for another repository.
     for (const char* each : {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR",
                              "GIT_OBJECT_DIRECTORY", "GIT_NAMESPACE", "GIT_PREFIX", "GIT_CONFIG"})
       argv.insert(argv.end(), {"-u", each});
@@ -134,7 +134,7 @@ class Git {
     return std::move(*result);
   }
 
-  /// Settings by which no filter of the configuration runs; nothing if that is not certain.
+  /// Settings that disable all content filters; nothing if they may not cover all.
   std::optional<Variables> without_filters() const {
     auto listed = call({"config", "-z", "--name-only", "--get-regexp", "^filter\\."});
     if (!listed || listed->code > 1) return {};  // 1: there is none

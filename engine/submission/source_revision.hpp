@@ -15,8 +15,8 @@ struct SourceRevision {
 };
 
 /// The commit that is checked out in the repository of `folder`; nothing if the folder is in no
-/// repository, if there is no commit yet, or if it is kept in a form that is not read (reftable).
-/// Reads a bounded amount, and starts no process.
+/// repository, if there is no commit yet, or if the repository uses reftable. Reads a bounded
+/// amount, and starts no process.
 std::optional<SourceRevision> source_revision(const std::string& folder);
 
 /// Whether one of `files`, paths relative to `folder`, differs from the commit or is not in it.
@@ -26,7 +26,7 @@ std::optional<SourceRevision> source_revision(const std::string& folder);
 std::optional<bool> files_differ(const std::string& folder, const std::vector<std::string>& files,
                                  int64_t within_ms);
 
-/// As a run keeps it; nil for none.
+/// The form in which a run's inputs store it; nil for none.
 Value revision_value(const std::optional<SourceRevision>& revision);
 /// Nothing if the value is not that of a revision.
 std::optional<SourceRevision> get_revision(const Value& value);

@@ -36,7 +36,7 @@ struct RunContext {
   bool publishes_logs = false;                       // the listener gets what tasks write
   std::string user, by{};                            // as Submission's
   core::ActionKind action = core::ActionKind::none;  // what made the run, if not a plain submission
-  bool is_detached = false;    // the next writer goes on with it when this one has died,
+  bool is_detached = false;    // the next writer resumes it when this one has died,
   bool is_of_head = false;     // if that is a head
   bool is_unattended = false;  // it was resumed by the engine itself, and has no listener
   std::string notify{};        // encoded NotifySettings; "": no notifications

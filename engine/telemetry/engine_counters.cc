@@ -125,7 +125,9 @@ void EngineCounters::add_to(MetricText& out) const {
                 commits_);
 }
 
-void add_state_metrics(const core::State& state, MetricText& out) {
+namespace {
+
+void add_run_metrics(const core::State& state, MetricText& out) {
   std::array<uint64_t, static_cast<size_t>(core::RunStatus::interrupted) + 1> runs{};
   core::RunCounts tasks;
   uint64_t queued = 0, backing_off = 0;
@@ -148,7 +150,9 @@ void add_state_metrics(const core::State& state, MetricText& out) {
   out.add(queued);
   out.gauge("flow_retries_waiting", "Task instances that wait for the time of their next attempt.");
   out.add(backing_off);
+}
 
+void add_worker_metrics(const core::State& state, MetricText& out) {
   uint64_t up = 0, draining = 0, disconnected = 0;
   int64_t cpus_milli = 0, cpus_free_milli = 0, memory = 0, memory_free = 0;
   uint64_t gpus = 0, gpus_failed = 0;
@@ -189,6 +193,13 @@ void add_state_metrics(const core::State& state, MetricText& out) {
   out.add(gpus_held);
   out.gauge("flow_gpus_failed", "GPUs that have failed and get no attempts.");
   out.add(gpus_failed);
+}
+
+}  // namespace
+
+void add_state_metrics(const core::State& state, MetricText& out) {
+  add_run_metrics(state, out);
+  add_worker_metrics(state, out);
 }
 
 }  // namespace flow

@@ -12,7 +12,7 @@ namespace flow {
 /// Used by the turn's thread.
 class EngineCounters {
  public:
-  /// After the record was applied; `commands`: those that it made.
+  /// Call it after the record was applied, with the commands that it emitted.
   void count(const core::State& state, const core::Record& record,
              std::span<const core::Command> commands);
   /// A commit became durable; `us`: how long its write took.

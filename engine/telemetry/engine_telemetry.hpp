@@ -1,4 +1,4 @@
-// What an engine tells monitoring systems: counters, and the spans of its runs.
+// Telemetry of an engine: counters, and the spans of its runs.
 #pragma once
 #include <memory>
 #include <optional>

@@ -35,7 +35,7 @@ class DurationHistogram {
                                                   {10'000'000, "10"}}};
 
   void add(int64_t us);
-  /// Number of durations in the bucket, without those of shorter ones; the last one has no limit.
+  /// Number of durations in this bucket only (not cumulative); the last bucket is unbounded.
   uint64_t bucket(size_t at) const { return counts_[at]; }
   uint64_t sum_us() const { return sum_us_; }
 
@@ -44,19 +44,19 @@ class DurationHistogram {
   uint64_t sum_us_ = 0;
 };
 
-/// Writes one family after another: its begin, then its samples.
+/// Writes metric families: begin one, then add its samples.
 class MetricText {
  public:
   using Labels = std::initializer_list<std::pair<const char*, std::string_view>>;
 
   void counter(std::string_view name, std::string_view help) { begin(name, "counter", help); }
   void gauge(std::string_view name, std::string_view help) { begin(name, "gauge", help); }
-  /// A sample of the family that was begun last.
+  /// Adds a sample to the family that was begun last.
   void add(uint64_t value) { add({}, value); }
   void add(double value) { add({}, value); }
   void add(Labels labels, uint64_t value);
   void add(Labels labels, double value);
-  /// A whole family.
+  /// Writes a histogram family with its samples.
   void histogram(std::string_view name, std::string_view help, const DurationHistogram& durations);
 
   const std::string& text() const { return text_; }

@@ -63,7 +63,7 @@ Result<std::unique_ptr<MetricsServer>> MetricsServer::open(const MetricsOptions&
   FLOW_TRY(address);
   if (int code = listening_problem(*address); code != 0)
     return environment_error(fmt::format(
-        "the metrics cannot be given at `{}`: {}. Choose another address, or port 0 for a free one",
+        "cannot serve metrics at `{}`: {}. Choose another address, or port 0 for a free one",
         address_text(*address), std::strerror(code)));
   std::unique_ptr<MetricsServer> server(new MetricsServer(std::move(collect)));
   HttpOptions http;

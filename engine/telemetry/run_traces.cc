@@ -24,7 +24,7 @@ constexpr size_t kTraceBytes = 16, kSpanBytes = 8;
 constexpr size_t kErrorBytesMax = 500;
 constexpr size_t kParentAt = 36, kFlagsAt = 53;  // in a traceparent
 
-/// Bytes that follow from the parts and are unlikely to follow from others.
+/// The first `size` bytes of a hash of the parts.
 std::string derived_id(std::string_view what, std::string_view run, uint64_t a, uint64_t b,
                        uint64_t c, size_t size) {
   Digest digest = sha256(fmt::format("flow {} {} {} {} {}", what, run, a, b, c));

@@ -1,6 +1,6 @@
 // Makes the spans of runs: one trace per run, whose root is the run; a span per attempt below it,
-// and below that its time in the queue, staging, the task itself and the commit. All ids follow
-// from the run's, so that an engine that resumes a run needs to remember nothing.
+// and below that its time in the queue, staging, the task itself and the commit. All ids are
+// derived from the run's id, so that an engine that resumes a run needs to remember nothing.
 #pragma once
 #include <functional>
 #include <map>

@@ -168,7 +168,7 @@ bool SpanExporter::is_over() const {
 bool SpanExporter::pause(std::chrono::milliseconds time) {
   std::unique_lock lock(mutex_);
   changed_.wait_for(lock, time, [this] { return is_stopping_; });
-  // In the flush it tries again without a pause that would take its time, and not for ever.
+  // No retries while stopping: the flush sends each batch once.
   return !is_stopping_;
 }
 
@@ -232,8 +232,8 @@ void SpanExporter::drop(size_t count, const std::string& why) {
   std::lock_guard lock(drop_mutex_);
   if (!first_drop_.empty()) return;
   first_drop_ = fmt::format(
-      "traces are lost, because the collector at `{}` does not take them: {}. Runs go on without "
-      "them",
+      "traces are lost, because the collector at `{}` does not accept them: {}. Runs continue "
+      "without them",
       target_.shown, why);
   log::warning("spans dropped", {.detail = first_drop_});
   if (on_drop_) on_drop_(first_drop_);

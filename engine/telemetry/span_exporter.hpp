@@ -68,7 +68,7 @@ class SpanExporter {
   void count_exported(size_t count);
   void drop(size_t count, const std::string& why);
   bool is_over() const;
-  /// False if the time of the flush is over.
+  /// Returns false once the exporter is stopping.
   bool pause(std::chrono::milliseconds time);
 
   const SpanTarget target_;

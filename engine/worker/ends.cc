@@ -103,7 +103,7 @@ void LocalWorker::send_stop(Slot& slot, const RankId& id, StopMode how) {
 void LocalWorker::kill_slot(Slot& slot) {
   if (slot.ending_since_us > 0) return;
   if (!slot.queue.empty() && slot.queue.front().order.kind == TaskKind::service) {
-    // Without a stop it would go on without this engine.
+    // Without a stop it would keep running without this engine.
     send_stop(slot, slot.queue.front().order.rank_id());
     write_slot(slot);
   }

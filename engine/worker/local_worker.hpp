@@ -256,7 +256,7 @@ class LocalWorker final : public Worker {
   wire::ToExecutor start_message_;       // of the newest order: the next one takes its memory
   std::list<Slot> slots_;                // removed in bury()
   std::vector<ReplicaRecord> replicas_;  // not adopted yet
-  std::set<core::RunId> left_;           // their services go on without this engine
+  std::set<core::RunId> left_;           // their services keep running without this engine
   std::list<Front> fronts_;
   std::optional<FrontGate> gate_;
   std::vector<std::pair<std::string, uint16_t>> found_ports_;  // of fronts, to be reported

@@ -155,7 +155,7 @@ Slot* LocalWorker::adopt(const AttemptOrder& order) {
     kill_replica(replica);
     return nullptr;
   }
-  log::info(fmt::format("process {} of an earlier engine goes on serving", replica.pid),
+  log::info(fmt::format("process {} of an earlier engine continues to serve", replica.pid),
             {.run = order.id.run, .task = order.task, .attempt = order.id.attempt});
   Slot& slot = slots_.emplace_back();
   slot.process = *process;

@@ -116,7 +116,7 @@ class Services(Place):
         run = first.split()[1]
         self.assertEqual(first, "run %s of scaled" % run)
         self.assertRegex(second, r"^scale serves at http://127\.0\.0\.1:\d+$")
-        self.assertRegex(third, r"^it goes on in the background \(process \d+, log .*/\.flow/detached\.log\); "
+        self.assertRegex(third, r"^it continues in the background \(process \d+, log .*/\.flow/detached\.log\); "
                                 r"`flow stop %s` ends it$" % run)
         self.assertEqual(self.good("stop", "prod", "--json").lines(), [{"run": run, "status": "succeeded"}])
 
@@ -387,7 +387,7 @@ return flow.pipeline("held", {}, function() return hold("%s", "a") end)''' % sel
         writer, client = self.serve_at_another_process()
         url, pid = self.show("prod")["url"], self.good("services", "--json").lines()[0]["replicas"][0]["pid"]
         self.kill(client)
-        self.until("the writer has noticed it", lambda: "client has died, its run goes on" in self.read("log"))
+        self.until("the writer has noticed it", lambda: "client has died, its run continues" in self.read("log"))
         self.assertEqual((self.show("prod")["status"], infer(url)), ("serving", [8]))
         # It is a detached run now: the next process goes on with it too.
         self.kill(writer)

@@ -85,12 +85,13 @@ TEST_CASE("each key has its own cookie and mark, and the link has none") {
                     exposure);
   auto mark = [&](std::vector<HttpField> fields) {
     fields.push_back({"Host", "127.0.0.1:8080"});
-    return access.key_mark(request_of("POST", std::move(fields)));
+    return access.key_fingerprint(request_of("POST", std::move(fields)));
   };
   auto cookie = [&](const std::string& value) {
     return mark({{"Cookie", "flow_page_8080=" + value}});
   };
-  const std::string first = page_key_mark("first-key"), second = page_key_mark("second-key");
+  const std::string first = page_key_fingerprint("first-key"),
+                    second = page_key_fingerprint("second-key");
   CHECK(first.size() == 8);
   CHECK(first != second);
   CHECK(first == sha256("first-key").hex().substr(0, 8));

@@ -369,7 +369,7 @@ class Views(Browsing):
         plot = self.text(".plot p")
         self.assertIn("last 0.6 · best 0.6 · min 0.6 · max 3", plot)
         self.assertIn("5 points, step 1 to 5", plot)
-        self.assertEqual(self.texts("#around a"), ["load", "sum"])
+        self.assertEqual(self.texts("#neighbours a"), ["load", "sum"])
         self.wait("the arguments", lambda: self.text("#arguments") == "[\n  3\n]")
         self.assertEqual(self.all("#task-result"), [])
         self.visit("#/runs/%s/task/work%%5B2%%5D" % run["run"])
@@ -427,7 +427,7 @@ class Views(Browsing):
         self.all("#task-search")[0].send_keys("step399")
         self.wait("the search", lambda: self.texts(".virtual tbody a") == ["step399"])
         self.visit("#/runs/%s/task/%s" % (run["run"], "first"))
-        self.wait("what needs it", lambda: "and 300 more" in self.texts("#around li"))
+        self.wait("what needs it", lambda: "and 300 more" in self.texts("#neighbours li"))
         self.is_quiet()
 
     # ---- live

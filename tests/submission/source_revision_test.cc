@@ -47,14 +47,14 @@ class ProjectFolder {
   fs::path path_;
 };
 
-constexpr int64_t kWithin_ms = 60'000;
+constexpr int64_t kWithinMs = 60'000;
 
 /// Calls git, with its own configuration only.
 void git(const ProjectFolder& folder, const std::vector<std::string>& words) {
   std::vector<std::string> argv = {"env",       "-u", "GIT_DIR",     "git", "-C",
                                    folder / "", "-c", "user.name=a", "-c",  "user.email=a@b"};
   argv.insert(argv.end(), words.begin(), words.end());
-  auto done = run_command(argv, kWithin_ms,
+  auto done = run_command(argv, kWithinMs,
                           {{"GIT_CONFIG_GLOBAL", "/dev/null"}, {"GIT_CONFIG_SYSTEM", "/dev/null"}});
   REQUIRE(done.ok());
   INFO(done->err);
@@ -62,7 +62,7 @@ void git(const ProjectFolder& folder, const std::vector<std::string>& words) {
 }
 
 bool has_git() {
-  auto done = run_command({"git", "--version"}, kWithin_ms);
+  auto done = run_command({"git", "--version"}, kWithinMs);
   return done.ok() && done->code == 0;
 }
 
@@ -73,7 +73,7 @@ TEST_CASE("a folder in no repository has no revision") {
   CHECK(folder.revision().empty());
   CHECK(folder.revision("missing").empty());
   CHECK(!source_revision(""));
-  CHECK(!files_differ(folder / "", {"a.lua"}, kWithin_ms));
+  CHECK(!files_differ(folder / "", {"a.lua"}, kWithinMs));
 }
 
 TEST_CASE("the revision is that of the branch, of its own file before the packed refs") {
@@ -147,7 +147,7 @@ TEST_CASE("files of a run differ from the commit if one is changed, new or ignor
   git(folder, {"commit", "--quiet", "-m", "one"});
   CHECK(folder.revision("sub").size() == 40);
   auto differ = [&](const std::vector<std::string>& files) {
-    auto found = files_differ(folder / "sub", files, kWithin_ms);
+    auto found = files_differ(folder / "sub", files, kWithinMs);
     return !found ? "unknown" : *found ? "differ" : "same";
   };
   CHECK(differ({"a.lua", "lib/b.lua"}) == std::string("same"));
@@ -187,9 +187,9 @@ TEST_CASE("the question whether files differ runs no program of the repository")
   git(folder, {"-C", "top", "config", "core.hooksPath", folder / "top/.git-hooks"});
   folder.write("top/.git/info/attributes", "*.lua filter=x\n");
   folder.write("top/a.lua", "2");  // its times differ: git reads it, through its filter
-  CHECK(files_differ(folder / "top", {"a.lua"}, kWithin_ms) == true);
+  CHECK(files_differ(folder / "top", {"a.lua"}, kWithinMs) == true);
   folder.write("top/a.lua", "1");
-  CHECK(files_differ(folder / "top", {"a.lua"}, kWithin_ms) == false);
+  CHECK(files_differ(folder / "top", {"a.lua"}, kWithinMs) == false);
   CHECK(!fs::exists(folder / "ran"));
 }
 

@@ -63,7 +63,7 @@ return { first.stdout, second.stdout, wide():after(second).stdout }""")
         self.assertEqual((gpus["idle"]["rank"], gpus["idle"]["fragmentation"]), (None, None))
         rows = self.good("cost", "--json").lines()[0]["rows"]
         self.assertEqual({row["gpu_hours"]["idle"]["queue_empty"] for row in rows}, {None})
-        self.assertIn("GPUs were free, and no task waited for one: ", self.good("cost").out)
+        self.assertIn("GPUs idle while no task waited for one: ", self.good("cost").out)
 
     def test_gpus_are_not_free_without_a_queue_while_a_task_waits_for_more(self):
         self.machine(TWO)
@@ -114,7 +114,7 @@ local none = flow.shell("none", { command = "true" })
         self.assertAlmostEqual(report["total"]["energy_j"], half["gpu_energy_j"] + busy["gpu_energy_j"], 3)
         text = self.good("cost").out
         self.assertIn(" kWh", text)
-        self.assertIn("GPUs were idle", text)
+        self.assertIn("GPUs held but idle", text)
 
     def test_tasks_that_share_a_gpu_divide_its_use(self):
         # Each waits for the file of the other, so that both run together for a second.

@@ -79,16 +79,17 @@ void print_report(const CostReport& report) {
         part_text(total.stopped, "stopped", report.currency)})
     if (!line.empty()) print_line(line);
   if (total.gpu_hours_idle)
-    print_line("GPUs were idle: " + hours_text(*total.gpu_hours_idle) + " GPU-hours" +
+    print_line("GPUs held but idle: " + hours_text(*total.gpu_hours_idle) + " GPU-hours" +
                (total.gpu_hours_unmeasured > 0
                     ? ", and were not measured: " + hours_text(total.gpu_hours_unmeasured)
                     : ""));
   if (total.energy_j)
     print_line("energy of GPUs: " + hours_text(*total.energy_j / kJoulesPerKwh) + " kWh");
   if (total.gpu_hours_staging > 0)
-    print_line("GPUs waited for data: " + hours_text(total.gpu_hours_staging) + " GPU-hours");
+    print_line("GPUs held while inputs were staged: " + hours_text(total.gpu_hours_staging) +
+               " GPU-hours");
   if (total.gpu_hours_without_queue.value_or(0) > 0)
-    print_line("GPUs were free, and no task waited for one: " +
+    print_line("GPUs idle while no task waited for one: " +
                hours_text(*total.gpu_hours_without_queue) + " GPU-hours");
   if (total.cached > 0) {
     std::string saved = part_text(total.saved, "saved by the cache", report.currency);
@@ -107,7 +108,7 @@ int print_cost(VerbContext& context, const CostArguments& arguments) {
   options.by = arguments.by;
   if (!arguments.since.empty()) {
     int64_t ago = parse_duration("--since", arguments.since);
-    if (ago == 0) fail("--since is longer than 0, such as `7d`.");
+    if (ago == 0) fail("--since must be longer than 0, such as `7d`.");
     options.since_ms = std::max<int64_t>(now_ms() - ago, 1);
   }
   (void)read_config(context, ".");

@@ -15,14 +15,14 @@ namespace flow::cli {
 namespace {
 
 /// The fields that the command prints of a run that continues without it.
-struct LeftRun {
+struct BackgroundRun {
   std::string id, name, pipeline;
   std::vector<ServiceInfo> services;
   int32_t pid = 0;  // 0: a head has the run
   std::string log;
 };
 
-void print_json(const LeftRun& run) {
+void print_json(const BackgroundRun& run) {
   std::string services;
   for (const ServiceInfo& service : run.services)
     services += (services.empty() ? "" : ",") + std::string("{\"service\":") +
@@ -33,7 +33,7 @@ void print_json(const LeftRun& run) {
              ",\"log\":" + text_or_null(run.log) + "}");
 }
 
-void print_left(const VerbContext& context, const LeftRun& run) {
+void print_left(const VerbContext& context, const BackgroundRun& run) {
   if (context.json) return print_json(run);
   if (context.quiet) return;
   for (const ServiceInfo& service : run.services)
@@ -41,18 +41,18 @@ void print_left(const VerbContext& context, const LeftRun& run) {
   std::string where = run.pid == 0 ? "at its head"
                                    : "in the background (process " + std::to_string(run.pid) +
                                          ", log " + run.log + ")";
-  print_line("it goes on " + where + "; `flow stop " + run.id + context.head_option() +
+  print_line("it continues " + where + "; `flow stop " + run.id + context.head_option() +
              "` ends it");
 }
 
-void print_kept(const VerbContext& context, const LeftRun& run) {
+void print_kept(const VerbContext& context, const BackgroundRun& run) {
   if (context.json) return print_json(run);
   if (context.quiet) return;
   print_line("the canary has ended: `" + run.name + "` is served by the run " + run.id +
              ", as before");
 }
 
-/// The head that has the run's state and goes on without this command.
+/// The head that has the run's state and continues without this command.
 bool has_head(const VerbContext& context) {
   if (!context.head.empty()) return true;
   try {
@@ -62,7 +62,7 @@ bool has_head(const VerbContext& context) {
   }
 }
 
-void print_start(const VerbContext& context, const LeftRun& run) {
+void print_start(const VerbContext& context, const BackgroundRun& run) {
   if (context.json || context.quiet) return;
   print_line("run " + run.id + " of " + run.pipeline);
   flush_output();
@@ -77,7 +77,7 @@ std::string own_program() {
 }
 
 int follow(DetachedProgram& program, const VerbContext& context) {
-  LeftRun run;
+  BackgroundRun run;
   while (std::optional<DetachedReport> report = program.next()) {
     if (report->type == "started") {
       run = {report->run, report->name, report->pipeline, {}, report->pid, report->log};
@@ -91,8 +91,8 @@ int follow(DetachedProgram& program, const VerbContext& context) {
       print_left(context, run);
       return kDone;
     } else if (report->type == "kept") {
-      print_kept(context, LeftRun{report->run, report->name, report->pipeline,
-                                  std::move(report->services), 0, ""});
+      print_kept(context, BackgroundRun{report->run, report->name, report->pipeline,
+                                        std::move(report->services), 0, ""});
       return kDone;
     } else if (report->type == "ended") {
       if (context.json && !run.id.empty()) print_json(run);
@@ -171,14 +171,14 @@ void keep_left_runs(const VerbContext& context, const RunArguments& arguments) {
 }
 
 void print_left(const VerbContext& context, const RunInfo& run) {
-  LeftRun left{run.id, run.name, run.pipeline, run.services, 0, ""};
+  BackgroundRun left{run.id, run.name, run.pipeline, run.services, 0, ""};
   print_start(context, left);
   print_left(context, left);
 }
 
 void print_kept(const VerbContext& context, const RunInfo& run) {
   if (!is_background())
-    return print_kept(context, LeftRun{run.id, run.name, run.pipeline, run.services, 0, ""});
+    return print_kept(context, BackgroundRun{run.id, run.name, run.pipeline, run.services, 0, ""});
   DetachedReport report;
   report.type = "kept";
   report.run = run.id;

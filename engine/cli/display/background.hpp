@@ -1,5 +1,5 @@
-// --detach: a run goes on when the command that started it has ended, in another process in the
-// background or at the head that writes the state.
+// --detach: a run continues after the command that started it has ended, in a background process or
+// at the head that writes the state.
 #pragma once
 #include <memory>
 #include <optional>
@@ -17,9 +17,8 @@ namespace flow::cli {
 /// run's state, that is with --detach too, and sets options.detached.
 std::optional<int> run_in_background(const VerbContext& context, const RunArguments& arguments,
                                      std::unique_ptr<Interrupts>& interrupts, RunOptions& options);
-/// Starts a process in the background that goes on with the detached runs of the state, if no
-/// process executes them any more, and blocks until it has resumed them. This process is then its
-/// client, and may end before them.
+/// Starts a background process that resumes the orphaned runs of the state, if there are any, and
+/// blocks until it has resumed them. This process is then its client, and may end first.
 void keep_left_runs(const VerbContext& context, const RunArguments& arguments);
 /// Prints where a run that a head keeps is served.
 void print_left(const VerbContext& context, const RunInfo& run);
@@ -38,7 +37,7 @@ void report_start(const RunInfo& run);
 void report_services(const RunInfo& run);
 void report_end(int exit_code);
 
-// ----
+// ---- both
 
 /// Whether nobody needs to wait for the services of the run: it serves, or its services are up
 /// while other tasks run, or it has none. A version that is still taking over the traffic of

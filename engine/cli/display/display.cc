@@ -235,7 +235,7 @@ std::vector<std::string> RunView::on_progress(const Event& event) {
   if (found == running_.end()) return {};
   Task& task = found->second;
   if (event.data.kind() == Value::Kind::table) task.metrics = metrics_text(event.data);
-  if (task.line_at_ms != 0 && event.at_ms - task.line_at_ms < kProgressLineEvery_ms) return {};
+  if (task.line_at_ms != 0 && event.at_ms - task.line_at_ms < kProgressLineEveryMs) return {};
   task.line_at_ms = event.at_ms;
   std::string line = event.task + ": " + percent(event.fraction);
   if (!task.metrics.empty()) line += " " + task.metrics;
@@ -256,11 +256,11 @@ std::vector<std::string> RunView::on_preview(const Event& event) {
 Line RunView::total_line(int64_t now) const {
   Line line = counts_line(rows_.total());
   line.push_back({"  " + format_duration(started_ms_ == 0 ? 0 : now - started_ms_)});
-  constexpr int64_t kShown_ms = 1000;
-  bool is_early = now - started_ms_ < kEstimateAfter_ms;
+  constexpr int64_t kShownMs = 1000;
+  bool is_early = now - started_ms_ < kEstimateAfterMs;
   std::optional<int64_t> left_ms = is_early ? std::nullopt : rows_.left_ms(now);
-  if (left_ms && *left_ms >= kShown_ms)
-    line.push_back({", about " + format_duration(*left_ms - *left_ms % kShown_ms) + " left"});
+  if (left_ms && *left_ms >= kShownMs)
+    line.push_back({", about " + format_duration(*left_ms - *left_ms % kShownMs) + " left"});
   return line;
 }
 

@@ -18,7 +18,7 @@ constexpr size_t kCachedLinesMax = 20;    // limit of lines about cached tasks i
 constexpr size_t kPreviewLinesMax = 20;   // limit of lines about tasks that will run again
 constexpr size_t kFailuresShownMax = 10;  // limit of failures that are explained
 constexpr size_t kIgnoredLinesMax = 20;   // limit of lines about ignored failures on a terminal
-constexpr int64_t kProgressLineEvery_ms = 1000;  // minimum interval per task, in a pipe
+constexpr int64_t kProgressLineEveryMs = 1000;  // minimum interval per task, in a pipe
 constexpr size_t kReasonColumnsMax = 300;
 
 class RunView {

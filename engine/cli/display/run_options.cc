@@ -133,10 +133,11 @@ void add_watch_options(CLI::App* verb, VerbContext& context, RunArguments& argum
   verb->add_option("--serve-for", arguments.serve_for,
                    "end services after this time, e.g. 30s (default: never)")
       ->type_name("TIME");
-  verb->add_option("--grace", arguments.grace, "time to save after Ctrl-C (default: 10s)")
+  verb->add_option("--grace", arguments.grace,
+                   "time for tasks to save their state after Ctrl-C (default: 10s)")
       ->type_name("TIME");
   verb->add_option("--front-lease", arguments.front_lease,
-                   "how long services go on after this process was killed (default: 60s)")
+                   "how long services keep running after this process was killed (default: 60s)")
       ->type_name("TIME");
   verb->add_flag("--logs", arguments.logs, "print what tasks log and write, as it arrives");
   verb->add_option_function<std::string>(
@@ -154,7 +155,7 @@ void add_watch_options(CLI::App* verb, VerbContext& context, RunArguments& argum
 
 void add_detach_option(CLI::App* verb, RunArguments& arguments) {
   verb->add_flag("--detach", arguments.detach,
-                 "go on in the background; return when the services are ready");
+                 "continue in the background; return when the services are ready");
 }
 
 void add_budget_option(CLI::App* verb, RunArguments& arguments) {

@@ -25,7 +25,7 @@ constexpr size_t kAboveMax = 1 << 20;
 constexpr size_t kPipeColumns = 120;
 // Counting the tasks takes time of the engine: at most a hundredth of it, if they are many.
 constexpr int64_t kCountShare = 100;
-constexpr int64_t kCountEveryMax_ms = 3000;
+constexpr int64_t kCountEveryMaxMs = 3000;
 
 /// Each line of what a task wrote, after the task's name: "align[s3] | 12 reads".
 std::string log_lines(const Event& event) {
@@ -154,7 +154,7 @@ void Screen::count(std::unique_lock<std::mutex>& lock) {
   std::vector<CountedTask> counts = run_.counts_by_task();
   lock.lock();
   int64_t end_ms = steady_ms();
-  next_count_ms_ = end_ms + std::min((end_ms - begin_ms) * kCountShare, kCountEveryMax_ms);
+  next_count_ms_ = end_ms + std::min((end_ms - begin_ms) * kCountShare, kCountEveryMaxMs);
   if (!closed_) view_.set_counts(counts);
 }
 

@@ -12,9 +12,9 @@
 
 namespace flow::cli {
 
-constexpr size_t kRowsMax = 20;               // rows that a frame shows
-constexpr uint32_t kEstimateAfter = 3;        // ended attempts of each task before an estimate
-constexpr int64_t kEstimateAfter_ms = 5'000;  // age of the run
+constexpr size_t kRowsMax = 20;              // rows that a frame shows
+constexpr uint32_t kEstimateAfter = 3;       // ended attempts of each task before an estimate
+constexpr int64_t kEstimateAfterMs = 5'000;  // age of the run
 
 /// The events name calls and instances; a row stands for all of one task, as CountedTask.
 class TaskRows {

@@ -87,9 +87,9 @@ std::vector<VerbText> texts_of_views() {
        "Serves the runs of the state as a web page, and prints its link: the graph of a run, its "
        "tasks with errors and logs, a timeline of attempts, plots of metrics; also workers, "
        "services "
-       "and what waits. The page is live, works beside other processes that use the state, and can "
-       "cancel, stop, retry, answer and roll back. Ctrl-C ends it.\n\n"
-       "Whoever has the link, which contains a token, sees the state and may act on its runs. "
+       "and what waits. The page updates itself, works next to other processes that use the state, "
+       "and can cancel, stop, retry, signal and roll back. Ctrl-C ends it.\n\n"
+       "A user with the link, which contains a token, can see the state and act on its runs. "
        "Beyond "
        "loopback the page needs TLS and keys.",
        {{"flow ui", "Show the runs in a browser"},
@@ -105,9 +105,10 @@ std::vector<VerbText> texts_of_views() {
        {"ui", "export", "compare"}},
       {"top",
        "Follows a state on the whole screen: its runs, the tasks of one of them, its workers with "
-       "their GPUs and who holds them, its services, and what waits for what. Keys choose a table, "
+       "their GPUs and the tasks that hold them, its services, and what waits for what. Keys "
+       "choose a table, "
        "sort and filter it, cancel a run after a question, and send it a signal; `?` lists them. "
-       "It reads beside the process that executes the runs, with at most a fifth of a CPU "
+       "It reads the state with at most a fifth of a CPU "
        "and a low priority.\n\n"
        "Where the output is not a terminal, or with `--once`, it prints one frame as text; with "
        "`--json` everything as one object.",
@@ -148,7 +149,7 @@ std::vector<VerbText> texts_of_views() {
         {"flow metrics last --tensorboard logs", "Write event files for TensorBoard"}},
        {"compare", "show"}},
       {"compare",
-       "Prints the parameters that differ between runs beside the last and the best value of each "
+       "Prints the parameters that differ between runs, with the last and the best value of each "
        "metric.",
        {{"flow compare last 20261128-101500-ab3cd4e --metric loss",
          "Compare the loss of two runs"}},

@@ -21,7 +21,7 @@ namespace flow::cli {
 
 namespace {
 
-constexpr int kEscapeDelay_ms = 25;  // a sequence of a key arrives at once, also through ssh
+constexpr int kEscapeDelayMs = 25;  // a sequence of a key arrives at once, also through ssh
 
 /// ncurses decodes and measures text by the locale of the process. The one of the user may not be
 /// installed; C.UTF-8 always is.
@@ -109,7 +109,7 @@ FullScreen::FullScreen() : has_colors_(cli::has_colors(STDOUT_FILENO) && ::has_c
   nonl();
   keypad(stdscr, TRUE);
   nodelay(stdscr, TRUE);
-  set_escdelay(kEscapeDelay_ms);
+  set_escdelay(kEscapeDelayMs);
   curs_set(0);
 }
 

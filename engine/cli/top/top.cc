@@ -17,7 +17,7 @@ namespace flow::cli {
 namespace {
 
 constexpr int64_t kIntervalMs = 1'000, kIntervalMsMin = 100;
-constexpr int64_t kTick_ms = 200;    // durations move, and a new size of the terminal is seen
+constexpr int64_t kTickMs = 200;     // durations move, and a new size of the terminal is seen
 constexpr size_t kTextRowsMax = 50;  // of each table, as text
 constexpr size_t kTextColumnsMin = 80;
 
@@ -76,7 +76,7 @@ int follow(const VerbContext& context, const TopArguments& arguments, int64_t in
     take_news(reader, requests, *screen, view);
     TerminalSize size = screen->size();
     screen->draw(view.frame(size.columns, size.rows, now_ms()));
-    screen->wait(kTick_ms);
+    screen->wait(kTickMs);
     while (auto key = screen->key()) {
       auto request = view.on_key(*key);
       if (request && !requests.send(*request)) view.set_note("the last request is under way");

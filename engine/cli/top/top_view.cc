@@ -190,7 +190,7 @@ const RunInfo* TopView::run_of_request() {
   if (kTabs[tab_] == Tab::runs)
     run = selected_ < rows_.size() ? &view_->runs[rows_[selected_]] : nullptr;
   if (run == nullptr) {
-    note_ = "there is no run here";
+    note_ = "no run is selected";
   } else if (is_over(run->status)) {
     note_ = "the run " + named(*run) + " has ended: " + run->status;
     run = nullptr;

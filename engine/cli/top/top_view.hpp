@@ -48,7 +48,7 @@ class TopView {
   void set_view(std::shared_ptr<const ClusterView> view);
   /// Why the newest state could not be read; "": it could.
   void set_problem(std::string problem) { problem_ = std::move(problem); }
-  /// What became of a request. It stays until the next key.
+  /// The outcome of a request. It stays until the next key.
   void set_note(std::string note) { note_ = std::move(note); }
 
   /// Takes a key. Returns what the user asks for with it.

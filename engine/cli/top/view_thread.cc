@@ -14,7 +14,7 @@ namespace flow::cli {
 namespace {
 
 constexpr int kPause = 4;        // after a read, in CPU times of the read
-constexpr int kLowPriority = 5;  // a lower one would get no time beside a run that uses all CPUs
+constexpr int kLowPriority = 5;  // with a lower one it gets no time while a run uses all CPUs
 
 /// CPU time of the calling thread.
 int64_t thread_ms() {

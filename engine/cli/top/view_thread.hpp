@@ -14,8 +14,8 @@
 
 namespace flow::cli {
 
-/// Reads the state again and again: `interval_ms` after the last time, and with at most a fifth of
-/// a CPU, with a low priority: the run that is watched needs the CPUs.
+/// Reads the state every `interval_ms`, with low priority and at most a fifth of a CPU, so that it
+/// does not slow down the run that it shows.
 class ViewThread {
  public:
   /// `on_change` is called on the thread.
@@ -25,7 +25,7 @@ class ViewThread {
   ViewThread(const ViewThread&) = delete;
   ViewThread& operator=(const ViewThread&) = delete;
 
-  /// From now on this run is the selected one. Another than before is read soon.
+  /// Selects a run. A different one is read without waiting for the interval.
   void select(const std::string& run);
   struct News {
     std::shared_ptr<const ClusterView> view;  // null if it could not be read
@@ -60,7 +60,7 @@ class RequestThread {
 
   /// False: another request is under way.
   bool send(const TopRequest& request);
-  /// What became of the request, once.
+  /// The outcome of the request, once.
   std::optional<std::string> take_outcome();
 
  private:

@@ -140,7 +140,7 @@ void add_compare(CLI::App& app, VerbContext& context) {
   verb->add_option("run", *first, "an id, a unique prefix, a name, or last")
       ->type_name("RUN")
       ->required();
-  verb->add_option("others", *others, "the runs beside it")
+  verb->add_option("others", *others, "the runs to compare it with")
       ->type_name("RUN")
       ->required()
       ->expected(1, kOthersMax);

@@ -1,4 +1,4 @@
-// What a state does at one moment: its runs, the tasks of one of them, its workers with their GPUs,
+// A view of a state at one moment: its runs, the tasks of one of them, its workers with their GPUs,
 // its services, and what waits for what. `flow top` shows it.
 #pragma once
 #include <cstdint>
@@ -37,8 +37,8 @@ struct ClusterView {
 /// time.
 class ClusterViewer {
  public:
-  /// Of `options` count `state`, `working_directory`, `head` and `secret_file`. Throws Failed if
-  /// the head cannot be reached.
+  /// Uses only `state`, `working_directory`, `head` and `secret_file` of `options`. Throws Failed
+  /// if the head cannot be reached.
   explicit ClusterViewer(const EngineOptions& options);
   ~ClusterViewer();
   ClusterViewer(const ClusterViewer&) = delete;

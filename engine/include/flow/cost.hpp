@@ -9,7 +9,7 @@
 
 namespace flow {
 
-/// Resources times hours, of attempts that have ended and of those that run until now.
+/// Resource-hours of ended attempts, and of running attempts until now.
 struct CostFigures {
   uint32_t attempts = 0;
   double cpu_hours = 0, memory_gb_hours = 0, gpu_hours = 0;  ///< held; a GB is 10^9 bytes
@@ -28,19 +28,19 @@ struct CostRow {
   /// CPU time that was measured; nothing if none was. `unmeasured`: attempts without it.
   std::optional<double> cpu_hours_used;
   uint32_t unmeasured = 0;
-  /// The peak of each attempt times its duration; nothing if that of an attempt is not known.
+  /// Sum of each attempt's peak times its duration; nothing if a peak is unknown.
   std::optional<double> memory_gb_hours_used;
-  /// Of the GPU-hours: before the function or the command began, while its inputs were staged.
+  /// The part of the GPU-hours before the function or command began, while inputs were staged.
   double gpu_hours_staging = 0;
-  /// Of the GPU-hours: utilisation times time, and the rest of the time in which it was measured.
-  /// Nothing if it never was. `gpu_hours_unmeasured`: held without a measurement.
+  /// Parts of the GPU-hours: used = utilisation times time; idle = measured time less used. Nothing
+  /// if the utilisation was never measured. `gpu_hours_unmeasured`: held without a measurement.
   std::optional<double> gpu_hours_used, gpu_hours_idle;
   double gpu_hours_unmeasured = 0;
-  /// Of the total, not of a row: GPU-hours that nothing held while tasks ran or waited for a slot,
-  /// and none of them waited for a GPU. Nothing if that is not known, as with workers.
+  /// Only in the total: GPU-hours that no attempt held, while tasks ran or waited for a slot and no
+  /// task waited for a GPU. Nothing if that is unknown, as with workers.
   std::optional<double> gpu_hours_without_queue;
   std::optional<double> energy_j;  ///< of GPUs, as far as it was measured
-  CostFigures failed;              ///< attempts that failed, so that others had to do their work
+  CostFigures failed;              ///< attempts whose task failed or was retried because of them
   CostFigures lost;                ///< attempts whose worker, GPU or engine ended
   CostFigures stopped;             ///< attempts that were stopped, such as by Ctrl-C
   CostFigures saved;               ///< what the cached results had cost the runs that computed them
@@ -56,8 +56,9 @@ struct CostOptions {
 struct CostReport {
   std::vector<std::string> runs;  ///< their ids, oldest first
   std::string by;
-  std::string currency;       ///< "": there are no prices
-  std::vector<CostRow> rows;  ///< the most expensive first, else by CPU- and GPU-hours
+  std::string currency;  ///< "": there are no prices
+  /// The most expensive first; without prices by the CPU-hours and 100 times the GPU-hours.
+  std::vector<CostRow> rows;
   CostRow total;
   std::string json() const;  ///< the object described in docs/reference-cli.md
 };
@@ -81,8 +82,8 @@ struct AdviceReport {
   std::vector<Advice> advice;
   std::string json() const;
 };
-/// Measured, not guessed: from the successful attempts of the run that `selector` selects, and of
-/// the newest 20 runs of its pipeline before it. Throws Failed (user) for an unknown run.
+/// Advice from the successful attempts of the run that `selector` selects and of the newest 20 runs
+/// of its pipeline before it. Throws Failed (user) for an unknown run.
 AdviceReport advise(const EngineOptions& options, const std::string& selector = "");
 
 }  // namespace flow

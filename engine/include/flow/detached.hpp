@@ -1,5 +1,5 @@
-// Runs that outlive the process that starts them: a program in a session of its own executes the
-// run, and reports to the process that started it until nobody waits for it any more. `flow run
+// Runs that outlive the process that starts them: a program in its own session executes the run,
+// and reports to the process that started it while that process reads the reports. `flow run
 // --detach` uses it; a client of a head needs RunOptions::detached only.
 #pragma once
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace flow {
 
-/// What a detached program tells the process that started it.
+/// A report of a detached program to the process that started it.
 struct DetachedReport {
   std::string type;                   ///< started, serving, warning, error, ended
   std::string run, name, pipeline;    ///< of started
@@ -24,8 +24,8 @@ struct DetachedReport {
   int32_t exit_code = 0;              ///< of ended
 };
 
-/// A program that this process started. It is no child of this process: nobody needs to wait for
-/// its end. Used by one thread.
+/// A program that this process started. It is not a child of this process, so it is not reaped
+/// here. Used by one thread.
 class DetachedProgram {
  public:
   /// Starts `program`, an absolute path, with `arguments`. It gets the standard input and the
@@ -44,7 +44,7 @@ class DetachedProgram {
 
 class RotatedOutput;
 
-/// In the program that was started so.
+/// The other end, in the program that a DetachedProgram started.
 class DetachedReporter {
  public:
   /// Null if this process was not started by a DetachedProgram. Call it once, before other threads
@@ -53,7 +53,7 @@ class DetachedReporter {
   ~DetachedReporter();
   DetachedReporter(const DetachedReporter&) = delete;
   DetachedReporter& operator=(const DetachedReporter&) = delete;
-  /// Thread-safe. Does nothing if nobody reads it any more.
+  /// Thread-safe. Has no effect after the process that started this one has closed its end.
   void send(const DetachedReport& report) const;
   /// From now on the standard output and the standard error are appended to the file `log`, and
   /// the standard input is empty. If the file grows beyond 16 MiB it is renamed to LOG.1. Throws

@@ -83,17 +83,17 @@ struct ConfigValue {
   bool has_effect = true;  ///< false: this version accepts and checks it only
 };
 
-/// Where a process gives its metrics, in the text format of Prometheus at /metrics. Their names are
-/// in docs/operations.md, Metrics.
+/// Where a process serves its metrics at /metrics, in the text format of Prometheus. For their
+/// names see "Metrics" in docs/operations.md.
 struct MetricsOptions {
-  std::string listen{};  ///< "HOST:PORT", numeric; port 0: any free port; "": nowhere
+  std::string listen{};  ///< "HOST:PORT", numeric; port 0: any free port; "": no metrics
   /// Permits an address beyond loopback: the metrics have neither TLS nor keys.
   bool is_insecure = false;
 };
 
 struct EngineOptions {
-  std::string
-      state{};  ///< state directory; "": $FLOW_STATE, else the nearest .flow/ upwards, else ./.flow
+  /// State directory; "": $FLOW_STATE, else the nearest .flow/ upwards, else ./.flow.
+  std::string state{};
   int32_t jobs = 0;  ///< CPU slots; 0: as many as the CPU affinity allows
   /// Custom resources of this machine: name and amount. Tasks request them with `resources`. With
   /// `workers` the workers share each amount, in whole units where possible; with `slurm` each node
@@ -125,21 +125,21 @@ struct EngineOptions {
   /// sends the value to its workers and clients. A killed peer is detected within a second.
   int64_t lost_after_ms = 10'000;
   std::string program{};  ///< path of `flow`, for the workers; "": next to the executor
-  int64_t adopt_ms =
-      30'000;                ///< how long workers of a previous engine that died may take to rejoin
+  /// How long workers of a previous engine that died may take to rejoin.
+  int64_t adopt_ms = 30'000;
   LogOptions log{};          ///< the engine's own log; default: off
   MetricsOptions metrics{};  ///< of the writer of a state; a client has none
   /// Path of a flow.toml file whose task options and [notify] apply to the runs that have no
   /// `config` of their own, with the tables of `profile`. Its other tables have no effect here. "":
   /// none.
   std::string config{}, profile{};
-  /// If this engine becomes the writer, it goes on with the detached runs of the writers before it
-  /// that nobody executes any more: see RunOptions::detached. `resume_except` is the id of a run
-  /// that the caller resumes itself.
+  /// If this engine becomes the writer, it resumes the detached runs of earlier writers that no
+  /// process executes: see RunOptions::detached. `resume_except` is the id of a run that the caller
+  /// resumes itself.
   bool resume_detached = false;
   std::string resume_except{};
-  /// Who asks for what this engine and the handles of its runs do: the journal records it with each
-  /// cancel, stop, resume, retry, signal, serve and rollback. One line; more than 256 bytes are
+  /// The requester that the journal records with each cancel, stop, resume, retry, signal, serve
+  /// and rollback of this engine and its run handles. One line of at most 256 bytes; the rest is
   /// cut. "": user and host of this process, as "ann@node1".
   std::string by{};
 };
@@ -150,35 +150,36 @@ struct RunOptions {
   bool fresh = false;         ///< ignore cache entries of other runs and replace them
   bool fail_fast = false;     ///< start nothing more after the first failed task
   bool offline = false;       ///< use the state's copies of URLs, without asking their servers
-  bool logs = false;          ///< events of type `log` give what tasks write
+  bool logs = false;          ///< emit an event of type `log` per line that a task writes
   int64_t grace_ms = 10'000;  ///< time that running attempts get when the run is interrupted
   int64_t serve_for_ms = -1;  ///< end a serving run after this time; -1: only on request
-  /// How long services go on after the process that writes the state was killed. A process that
-  /// resumes the run within this time takes them over as they are.
+  /// How long services keep running after the process that writes the state was killed. A process
+  /// that resumes the run within this time adopts them without a restart.
   int64_t front_lease_ms = 60'000;
   /// The run continues when its client ends or disconnects. When the process that executes it has
   /// died, the next writer with EngineOptions::resume_detached resumes it. For a process in the
   /// background that executes it see <flow/detached.hpp>.
   bool detached = false;
-  std::vector<std::pair<std::string, std::string>>
-      text_params{};          ///< as `--param k=v`; checked against the pipeline's parameters
+  /// As `--param k=v`; checked against the pipeline's parameters.
+  std::vector<std::pair<std::string, std::string>> text_params{};
   std::string params_json{};  ///< content of `--params FILE.json`
   /// The script itself. The script's path then only names it, and its folder is where modules and
   /// relative paths start.
   std::string script_text{};
   std::string request{};  ///< idempotency key: a repeated request returns the existing run
-  /// What the run may cost, such as "50 USD": see "Costs" in docs/operations.md. "": what `budget`
-  /// of `config` says, or for a run that is continued, what it has.
+  /// The run's budget, such as "50 USD": see "Budgets" in docs/operations.md. "": `budget` of
+  /// `config`; a run that is continued keeps its budget.
   std::string budget{};
   /// Task options that outrank the script's, [notify], [prices] and `budget`; other tables are kept
   /// with the run and not applied.
   ConfigOptions config{};
-  /// Told of the end of the run: an http or https URL that gets a POST, or a command. See
+  /// Notified when the run has ended: an http or https URL that gets a POST, or a command. See
   /// "Notifications" in docs/operations.md. It replaces `on_end` of [notify].
   std::string on_end{};
 };
 
-/// `cached` is counted within `succeeded`, and `ignored` within `failed`.
+/// Number of tasks by status. `cached` is counted within `succeeded`, and `ignored` within
+/// `failed`.
 struct Counts {
   uint32_t succeeded = 0, cached = 0, failed = 0, skipped = 0, cancelled = 0, pending = 0,
            ready = 0, running = 0, waiting = 0, ignored = 0;
@@ -223,10 +224,10 @@ struct FailedAttempt {
   std::string worker, cause;
 };
 
-/// What the newest attempt of a task used. Below 0: unknown, or not measured.
+/// Resource usage of the newest attempt of a task. Below 0: unknown, or not measured.
 struct TaskUsage {
-  double queue_s = -1;  ///< from the moment when all inputs are there until a slot gets the attempt
-  double stage_s = -1;  ///< then until its function, or its command, begins
+  double queue_s = -1;       ///< from when all inputs are available until the attempt gets a slot
+  double stage_s = -1;       ///< from then until its function or command begins
   double commit_s = -1;      ///< from the end of the function until the result is recorded
   double cpu_s = -1;         ///< user and system time of its processes
   double gpu_s = -1;         ///< GPUs that it held, times seconds
@@ -241,8 +242,8 @@ struct TaskInfo {
   std::string name, key, status, worker, error;
   std::string tag;  ///< that the script gave it (`h:tag`); "" if there is none
   uint32_t attempts = 0, ranks = 1;
-  uint32_t grew_from =
-      0;  ///< ranks of the previous attempt, if it was stopped to add ranks; else 0
+  /// Ranks of the previous attempt, if it was stopped to add ranks; else 0.
+  uint32_t grew_from = 0;
   bool cached = false;
   bool ignored = false;  ///< it failed, and the run continues without it (`on_error = "ignore"`)
   int64_t started_ms = 0, finished_ms = 0;  ///< of the newest attempt; 0: not yet
@@ -284,10 +285,10 @@ struct ServiceTraffic {
   int64_t queue_us = 0;              ///< mean time of a request before its batch, of the last 10 s
   uint64_t refused = 0;              ///< requests that got status 429 or 503 and were not accepted
   /// All answered requests of the version by their duration: the histogram of the front's /metrics.
-  /// Empty if the front is of a build that does not tell.
+  /// Empty if the front's build does not report it.
   std::vector<LatencyBucket> latency;
 };
-/// A service of an active run: a version of what is served under the run's name.
+/// A service of an active run: one version of the services of the run's name.
 struct ServiceInfo {
   std::string version;  ///< id of its run
   std::string name;     ///< of the run; "" if it has none
@@ -322,7 +323,7 @@ struct BudgetInfo {
   std::string text() const;  ///< "4.20 of 50.00 USD"
 };
 
-/// What somebody asked of a run.
+/// An action that a user requested for a run.
 struct ActionInfo {
   std::string action;  ///< cancel, stop, resume, retry, signal, serve, rollback
   std::string by;      ///< who asked: "ann@node1"; "deploy@10.0.0.7 (page)" of a page
@@ -340,27 +341,29 @@ struct RunInfo {
   std::string url;                    ///< of the first running service; else ""
   std::vector<ServiceInfo> services;  ///< of an active run, without their traffic
   RolloverInfo rollover;              ///< of a run whose name another run served or serves
-  /// Why a process that writes the state could not go on with this detached run; "": it could, or
-  /// has not tried.
+  /// Why a process that writes the state could not resume this detached run; "": it could, or has
+  /// not tried.
   std::string not_resumed;
   std::optional<BudgetInfo> budget;
   std::vector<ActionInfo> actions;  ///< the newest 100, oldest first
   std::string json() const;         ///< the object described in docs/reference-cli.md
 };
 
-/// The interface that a native task gets.
+/// The interface that a native task gets. Valid until the task returns.
 class TaskContext {
  public:
   virtual ~TaskContext() = default;
-  virtual const std::string& run() const = 0;
-  virtual const std::string& task() const = 0;
-  virtual uint32_t attempt() const = 0;
+  virtual const std::string& run() const = 0;   ///< id
+  virtual const std::string& task() const = 0;  ///< name of the task instance: "resize[3]"
+  virtual uint32_t attempt() const = 0;         ///< from 1
+  /// Derived from the cache key: equal in all attempts.
   virtual uint64_t seed() const = 0;
+  /// Whether the task should return soon: it was stopped, or ran longer than its timeout.
   virtual bool stopping() const = 0;
   /// UUIDs of the GPUs that the task may use. All threads of a process see the same devices.
   virtual const std::vector<std::string>& gpus() const = 0;
   virtual void log(const std::string& line) = 0;
-  virtual void progress(double fraction) = 0;
+  virtual void progress(double fraction) = 0;  ///< 0 to 1
 };
 /// Takes the list of positional arguments. A thrown std::exception fails the attempt with its
 /// what().
@@ -442,7 +445,7 @@ struct PlanInfo {
 struct LogLine {
   std::string task;
   uint32_t attempt = 0;
-  int stream = 0;
+  int stream = 0;  ///< 0: lines of `ctx:log`, 1: stdout, 2: stderr
   int64_t at_ms = 0;
   std::string text;
   uint32_t rank = 0;  ///< rank of the gang that wrote the line
@@ -465,7 +468,7 @@ struct MetricSeries {
   /// whose name says that less is better, such as `loss` or `val_error`, else the highest.
   double min = 0, max = 0, best = 0;
 };
-/// A run beside others.
+/// One run of a comparison.
 struct ComparedRun {
   RunInfo run;   ///< without tasks
   Value params;  ///< the parameters in which the runs differ
@@ -483,12 +486,14 @@ class Reader {
   ~Reader();
   const std::string& state_dir() const;
   std::vector<RunInfo> list(bool results = false) const;  ///< oldest first, without tasks
-  /// Ids of the detached runs that no process executes, because the one that did has died; oldest
-  /// first. Empty while a process writes the state.
+  /// Ids of the orphaned runs, oldest first: detached runs whose process has died. Empty while a
+  /// process writes the state.
   std::vector<std::string> left_runs() const;
   /// `selector`: an id, a unique prefix, a name, "last" or "". Throws Failed (user) for an unknown
   /// one.
   RunInfo show(const std::string& selector) const;
+  /// The lines of a run's tasks, by time. `task_at_attempt`: "train" or "train@2"; "": all tasks of
+  /// the run, without the lines of cached tasks. Throws Failed (user) if it is unknown.
   std::vector<LogLine> logs(const std::string& selector,
                             const std::string& task_at_attempt = "") const;
   /// The series of a run, also of one that runs, in the order of its tasks and then by name.
@@ -508,10 +513,13 @@ class Reader {
   std::vector<ComparedRun> compare(const std::vector<std::string>& selectors,
                                    const std::string& metric = "",
                                    const std::string& task = "") const;
+  /// Explains in words why `task` waits, ran or failed; "": each task of the run.
   std::string why(const std::string& selector, const std::string& task = "",
                   const ExplainOptions& options = {}) const;
+  /// Explains in words what differs between two runs, task by task.
   std::string diff(const std::string& a, const std::string& b,
                    const ExplainOptions& options = {}) const;
+  /// The graph of the run's plan; verdicts are empty.
   PlanInfo graph(const std::string& selector) const;
   /// The services of all active runs, oldest run first. Asks the front of each: one that does not
   /// answer within 5 s leaves `traffic` empty.
@@ -529,7 +537,7 @@ class Reader {
                                const std::string& directory) const;
   /// The result, or the part of it that `part` names. Throws Failed (user) for an unknown one.
   Value value(const std::string& selector, const std::string& part = "") const;
-  uint64_t state_bytes() const;
+  uint64_t state_bytes() const;  ///< size of the state on disk
   /// The configuration with which the run was submitted, without its tasks and [head]: the plan has
   /// the options of tasks. `profile` receives the name of its profile, or "".
   std::vector<ConfigValue> config(const std::string& selector, std::string& profile) const;
@@ -550,7 +558,8 @@ struct GpuUse {
   std::vector<std::string> tasks;  ///< "RUN TASK"
 };
 
-/// What the driver measured of a GPU. Nothing: the GPU does not measure that.
+/// The newest measurements of a GPU by its driver (NVML). A missing value is not measured by this
+/// GPU.
 struct GpuReading {
   std::string uuid;
   std::optional<double> utilisation;  ///< 0 to 1
@@ -599,9 +608,16 @@ class Engine {
   /// flow.native_operations(name). Tasks that use them run again when the library's content
   /// changes. Executors load the library; this process never does.
   void define_operations(const std::string& name, const std::string& library);
+  /// Starts a run of the script, an absolute path or one relative to working_directory. Returns
+  /// when the run is in the journal. Throws Failed (user) if the script or a parameter is invalid.
   Run run(const std::string& script, const std::vector<std::pair<std::string, Value>>& params = {},
           const RunOptions& options = {});
+  /// Continues an interrupted run; failed tasks get new attempts. With `new_code` the script and
+  /// its input files are read again; without it a run that has succeeded is returned as it is.
+  /// Throws Failed (user) if the run is unknown or was cancelled.
   Run resume(const std::string& selector, const RunOptions& options = {}, bool new_code = false);
+  /// Runs the failed tasks of a run again, also those whose failure was ignored; with `task` that
+  /// task, even if it succeeded, and then its dependents. Throws as resume().
   Run retry(const std::string& selector, const std::string& task = "",
             const RunOptions& options = {});
   /// Starts a new run with the plan, the code and the parameters of another one. Only its services
@@ -617,6 +633,7 @@ class Engine {
   /// in its canary no run starts: the canary ends, its run fails with the reason, and the returned
   /// run, which has no events, is the version that serves.
   Run rollback(const std::string& name, const RunOptions& options = {});
+  /// Cancels a run that has not ended; it cannot be resumed. Throws Failed (user) if it has ended.
   void cancel(const std::string& selector);
   /// Ends an active run as Ctrl-C does: its services answer the requests that they have accepted,
   /// and running tasks may finish, within the run's grace_ms. Blocks until then. What still runs
@@ -624,6 +641,8 @@ class Engine {
   /// the runs, the newest first and without tasks; the status is `succeeded` if only services were
   /// left, else `interrupted`. Throws Failed (user) if the run is not active.
   std::vector<RunInfo> stop(const std::string& selector, int64_t within_ms = -1);
+  /// Sends a value, as JSON ("": true), to the run for `ctx:wait`. The first signal of a name
+  /// counts; later ones have no effect. Throws Failed (user) if the run has ended.
   void signal(const std::string& selector, const std::string& name, const std::string& json = "");
   /// What would run and why; nothing runs.
   PlanInfo plan(const std::string& script, const RunOptions& options = {});
@@ -655,12 +674,12 @@ class Engine {
   std::unique_ptr<detail::EngineImpl> impl_;
 };
 
-/// The cluster whose head writes the state of `options`, or listens at its `head`. Throws Failed
-/// (environment) if no head is found. Never becomes the writer.
 struct ClusterInfo {
-  std::string address;
-  std::vector<NodeInfo> nodes;
+  std::string address;          ///< where workers join; "" if none can
+  std::vector<NodeInfo> nodes;  ///< the head itself is first
 };
+/// The cluster whose head writes the state of `options`, or listens at its `head`. Never becomes
+/// the writer. Throws Failed (environment) if no head is found.
 ClusterInfo cluster_info(const EngineOptions& options = {});
 
 struct WorkerNodeOptions {

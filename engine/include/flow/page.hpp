@@ -19,7 +19,7 @@ struct PageOptions {
   /// PEM files: the certificate with its chain, and its key, which may be the same file. With them
   /// the page has TLS.
   std::string tls_certificate{}, tls_key{};
-  /// A file with one key per line. Who has a key may sign in; a program may send it as
+  /// A file with one key per line. A user with a key may sign in; a program may send it as
   /// `Authorization: Bearer KEY`. Beyond loopback the page needs TLS and keys.
   std::string keys_file{};
   /// Names by which browsers reach the page, besides addresses and names without a dot.
@@ -30,7 +30,7 @@ struct PageOptions {
 /// process writes it, and never becomes the writer.
 class Page {
  public:
-  /// Of `engine` only `state` and `working_directory` count. Throws Failed (user) if the address is
+  /// Uses only `state` and `working_directory` of `engine`. Throws Failed (user) if the address is
   /// beyond loopback and TLS or keys are missing, or if a file cannot be used, (environment) if it
   /// cannot listen there.
   explicit Page(const EngineOptions& engine, const PageOptions& options = {});
@@ -40,8 +40,8 @@ class Page {
 
   /// The page without its token: "http://127.0.0.1:41234/".
   const std::string& address() const;
-  /// The link that opens the page. Whoever has it sees the state, and may start, end and answer its
-  /// runs.
+  /// The link that opens the page. It is a password: every user with it can see the state, and
+  /// cancel, stop, retry, signal and roll back its runs.
   const std::string& link() const;
   const std::string& state_dir() const;
 

@@ -28,7 +28,7 @@ inline std::string without_numbers(std::string_view name) {
   return path;
 }
 
-/// What people see: "align[s3]"; the name itself if there is no tag.
+/// The name to display: "align[s3]"; the name itself if there is no tag.
 inline std::string tagged_name(const std::string& name, const std::string& tag) {
   return tag.empty() ? name : task_path(name) + "[" + tag + "]";
 }

@@ -6,7 +6,7 @@ import { asText, runLink, shellWord } from "./format.js";
 
 /** A button that opens a dialog. `ask` has the dialog's title, text, the button's words, further
  *  fields, and `act`, which does it. */
-function confirmed(id, ask) {
+function confirmationButton(id, ask) {
   const note = h("span", { class: "bad", role: "alert" });
   const dialog = h("dialog", { "aria-labelledby": `${id}-title` },
     h("h2", { id: `${id}-title` }, ask.title), h("p", {}, ask.text),
@@ -33,7 +33,7 @@ function confirmed(id, ask) {
 
 /** Shows `make()` while a process writes the state, else the command; nothing if `command` is "", or
  *  in a report, which has no state. */
-function holder(session, make) {
+function actionSlot(session, make) {
   const element = h("span", { class: "actions" });
   let shown = "";
   return {
@@ -53,7 +53,7 @@ function holder(session, make) {
 const command = (session, ...words) => `flow ${words.map(shellWord).join(" ")} --state ${shellWord(session().state)}`;
 
 export function cancelAction(run, session) {
-  const inner = holder(session, () => confirmed("cancel", {
+  const inner = actionSlot(session, () => confirmationButton("cancel", {
     button: "Cancel …", title: "Cancel this run?", no: "Keep it", yes: "Cancel the run", isDanger: true, done: "The run is cancelled.",
     text: "Its running tasks are stopped, and it cannot be resumed. Results that are committed stay in the cache.",
     act: () => post(runPath(run, "cancel")),
@@ -64,7 +64,7 @@ export function cancelAction(run, session) {
 
 /** Only a process that writes the state has something to stop. */
 export function stopAction(run, session) {
-  const inner = holder(session, () => confirmed("stop", {
+  const inner = actionSlot(session, () => confirmationButton("stop", {
     button: "Stop …", title: "Stop this run?", no: "Let it run", yes: "Stop the run", done: "The run is stopped.",
     text: "It ends as with Ctrl-C: services answer what they have accepted, running tasks may finish within the run's grace period. It can be resumed.",
     act: () => post(runPath(run, "stop")),
@@ -76,7 +76,7 @@ export function stopAction(run, session) {
 /** `task`: "" for the whole run. */
 export function retryAction(run, task, session) {
   const what = task === "" ? "this run" : `“${task}”`;
-  const inner = holder(session, () => confirmed("retry", {
+  const inner = actionSlot(session, () => confirmationButton("retry", {
     button: task === "" ? "Retry …" : "Run again …", title: `Run ${what} again?`, no: "Not now", yes: task === "" ? "Retry the run" : "Run it again", done: "It runs again.",
     text: task === "" ? "Failed tasks get new attempts with the code that the run was started with. What succeeded is kept." : "The task gets a new attempt, also if it succeeded, and the tasks that need its result follow.",
     act: () => post(runPath(run, "retry"), { task }),
@@ -86,9 +86,9 @@ export function retryAction(run, task, session) {
 
 /** `name`: what is served. Afterwards the page shows the run that serves it then. */
 export function rollbackAction(name, session, id = "rollback") {
-  const inner = holder(session, () => confirmed(id, {
-    button: "Roll back …", title: `Roll “${name}” back?`, no: "Keep this version", yes: "Roll back", isDanger: true, done: "The version before takes over.",
-    text: `The version that served this name before gets all traffic at once. It runs as a new run, started by ${session().who}.`,
+  const inner = actionSlot(session, () => confirmationButton(id, {
+    button: "Roll back …", title: `Roll “${name}” back?`, no: "Keep this version", yes: "Roll back", isDanger: true, done: "The previous version takes over.",
+    text: `The previous version of this name gets all traffic at once. It runs as a new run, started by ${session().who}.`,
     act: () => post(runPath(name, "rollback")), then: ({ run }) => (location.hash = runLink(run)),
   }));
   return { element: inner.element, update: (canRollBack) => inner.update("", canRollBack ? command(session, "rollback", name) : "") };
@@ -110,9 +110,9 @@ export function awaitedSignal(task) {
 }
 
 export function signalAction(run, session) {
-  const inner = holder(session, (name) => {
+  const inner = actionSlot(session, (name) => {
     const value = h("input", { id: "signal-value", type: "text", value: "true", required: true, autocomplete: "off", spellcheck: "false" });
-    return confirmed("signal", {
+    return confirmationButton("signal", {
       button: `Answer “${name}” …`, title: `Send the signal “${name}”?`, no: "Not now", yes: "Send", done: "The signal is sent.",
       text: "The task that waits for it continues with this value. A signal cannot be taken back.",
       fields: h("span", { class: "field" }, h("label", { for: "signal-value" }, "Value as JSON"), value),

@@ -1,7 +1,7 @@
 // What a run held and used, and what that costs: figures, bars and tables of `flow cost`.
 import { get, runPath } from "./api.js";
 import { changes, h, show } from "./dom.js";
-import { count, plural } from "./format.js";
+import { count, numberFact, plural } from "./format.js";
 
 const EXACT = 100;  // fewer hours have digits after the point
 const JOULES_PER_KWH = 3.6e6;
@@ -9,12 +9,10 @@ export const GROUPS = ["task", "user", "queue", "gpu"];
 
 export const hoursText = (hours) => (hours === null ? "–" : hours < EXACT ? Number(hours.toPrecision(4)).toString() : Math.round(hours).toString());
 
-/** Of less than 1 four digits. */
+/** Two decimals; four significant digits below 1. */
 export const amountText = (amount) => (amount === null ? "–" : amount !== 0 && amount < 1 ? Number(amount.toPrecision(4)).toString() : amount.toFixed(2));
 
 export const moneyText = (amount, currency) => (amount === null ? "not known" : `${amountText(amount)} ${currency}`);
-
-const fact = (label, style, ...content) => h("div", { class: "fact" }, h("span", { class: "label" }, label), h("span", { class: `number ${style}` }, content));
 
 /** Parts of a whole as one bar: [class, size]; none of nothing. The text beside it says the same. */
 export function partsBar(parts, whole) {
@@ -54,16 +52,16 @@ function costRow(row, name, most, hasPrices, isTotal) {
     hasPrices ? h("td", { class: "number amount" }, amountText(row.amount)) : null);
 }
 
-const LOSSES = [["failed", "Failed"], ["lost", "Lost with a worker or an engine"], ["stopped", "Stopped"], ["saved", "Saved by the cache"]];
+const OUTCOMES = [["failed", "Failed"], ["lost", "Lost with a worker or an engine"], ["stopped", "Stopped"], ["saved", "Saved by the cache"]];
 
 /** Attempts whose work was in vain, and what the cache saved; null if there are none. */
-function lossTable(total, currency, label) {
-  const parts = LOSSES.filter(([name]) => total[name].attempts > 0);
+function outcomeTable(total, currency, label) {
+  const parts = OUTCOMES.filter(([name]) => total[name].attempts > 0);
   if (parts.length === 0) return null;
   const columns = ["Attempts", "CPU-hours", "GB-hours", "GPU-hours", currency].filter((each) => each !== null);
-  return h("div", { class: "scroll", role: "region", "aria-label": `Retries and losses of ${label}`, tabindex: "0" }, h("table", { class: "losses" },
-    h("caption", { class: "unseen" }, `Retries and losses of ${label}`),
-    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Of these"), columns.map((each) => h("th", { scope: "col", class: "number" }, each)))),
+  return h("div", { class: "scroll", role: "region", "aria-label": `Failed, lost and stopped attempts, and cache savings of ${label}`, tabindex: "0" }, h("table", { class: "losses" },
+    h("caption", { class: "unseen" }, `Failed, lost and stopped attempts, and cache savings of ${label}`),
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Outcome"), columns.map((each) => h("th", { scope: "col", class: "number" }, each)))),
     h("tbody", {}, parts.map(([name, text]) => h("tr", { "data-part": name }, h("th", { scope: "row" }, text), h("td", { class: "number attempts" }, count(total[name].attempts)),
       h("td", { class: "number cpus" }, hoursText(total[name].cpu_hours)), h("td", { class: "number memory" }, hoursText(total[name].memory_gb_hours)),
       h("td", { class: "number gpus" }, hoursText(total[name].gpu_hours)), currency !== null ? h("td", { class: "number amount" }, amountText(total[name].amount)) : null)))));
@@ -78,8 +76,8 @@ function budgetFact(budget) {
 export const noPrices = () => h("p", { class: "quiet no-prices" }, "No prices are configured, so only hours are shown: add ", h("code", {}, "[prices]"), " to ", h("code", {}, "flow.toml"),
   ", with ", h("code", {}, "currency"), " and ", h("code", {}, "cpu_hour"), ".");
 
-/** Of an answer with the report of `flow cost --json`, and the run if it is of one. `label` says of
- *  what it is. */
+/** The elements for a cost report (`flow cost --json`), with the run's budget if it is of one run.
+ *  `label` names the run or period. */
 export function costElements({ cost, rows: rowCount, run }, label) {
   const { total, currency, by, rows } = cost;
   const budget = run ? run.budget : undefined;
@@ -91,21 +89,21 @@ export function costElements({ cost, rows: rowCount, run }, label) {
   return [
     hasPrices ? null : noPrices(),
     h("div", { class: "facts" },
-      hasPrices ? fact("Cost", "cost", moneyText(total.amount, currency)) : null,
+      hasPrices ? numberFact("Cost", "cost", moneyText(total.amount, currency)) : null,
       budget ? budgetFact(budget) : null,
-      fact("CPU-hours held", "cpus-held", hoursText(total.cpu_hours.held)), fact("used", "cpus-used", hoursText(total.cpu_hours.used)), fact("idle", "cpus-idle", hoursText(idle)),
-      fact("GB-hours of memory held", "memory-held", hoursText(total.memory_gb_hours.held)),
-      fact("GPU-hours held", "gpus-held", hoursText(total.gpu_hours.held)),
-      total.gpu_hours.used !== null ? [fact("used", "gpus-used", hoursText(total.gpu_hours.used)), fact("idle", "gpus-idle", hoursText(total.gpu_hours.idle.total))] : null,
-      total.gpu_hours.used !== null && total.gpu_hours.unmeasured > 0 ? fact("not measured", "gpus-unmeasured", hoursText(total.gpu_hours.unmeasured)) : null,
-      total.energy_j !== null ? fact("kWh of GPUs", "energy", hoursText(total.energy_j / JOULES_PER_KWH)) : null,
-      fact("Attempts", "attempts", count(total.attempts)),
-      total.cached > 0 ? fact("From the cache", "cached", plural(total.cached, "task")) : null),
+      numberFact("CPU-hours held", "cpus-held", hoursText(total.cpu_hours.held)), numberFact("used", "cpus-used", hoursText(total.cpu_hours.used)), numberFact("idle", "cpus-idle", hoursText(idle)),
+      numberFact("GB-hours of memory held", "memory-held", hoursText(total.memory_gb_hours.held)),
+      numberFact("GPU-hours held", "gpus-held", hoursText(total.gpu_hours.held)),
+      total.gpu_hours.used !== null ? [numberFact("used", "gpus-used", hoursText(total.gpu_hours.used)), numberFact("idle", "gpus-idle", hoursText(total.gpu_hours.idle.total))] : null,
+      total.gpu_hours.used !== null && total.gpu_hours.unmeasured > 0 ? numberFact("not measured", "gpus-unmeasured", hoursText(total.gpu_hours.unmeasured)) : null,
+      total.energy_j !== null ? numberFact("kWh of GPUs", "energy", hoursText(total.energy_j / JOULES_PER_KWH)) : null,
+      numberFact("Attempts", "attempts", count(total.attempts)),
+      total.cached > 0 ? numberFact("From the cache", "cached", plural(total.cached, "task")) : null),
     h("div", { class: "scroll", role: "region", "aria-label": title, tabindex: "0" }, h("table", { class: "costs" }, h("caption", { class: "unseen" }, title),
       h("thead", {}, h("tr", {}, h("th", { scope: "col" }, by === "gpu" ? "GPUs" : by[0].toUpperCase() + by.slice(1)), columns.map(([text, style]) => h("th", { scope: "col", class: style }, text)))),
       h("tbody", {}, rows.map((row) => costRow(row, row.name ?? "–", most, hasPrices, false)), rows.length > 1 ? costRow(total, "total", 0, hasPrices, true) : null))),
     rows.length < rowCount ? h("p", { class: "quiet" }, `${count(rows.length)} of ${count(rowCount)} rows are shown, the most expensive.`) : null,
-    lossTable(total, currency, label)];
+    outcomeTable(total, currency, label)];
 }
 
 /** The cost of a run by task, read when it is opened. */

@@ -57,7 +57,7 @@ export function costView(main, route) {
   const isNew = changes();
   const areNewRuns = changes();
   let nextAt = 0;
-  let asked = 0;  // readings, of which only the newest one is drawn
+  let requestNumber = 0;  // only the newest response is drawn
   let wasEmptied = false;
 
   const box = (run, i) => h("span", { class: "check" },
@@ -99,8 +99,8 @@ export function costView(main, route) {
   async function load(isAsked) {
     const begin = performance.now();
     if (!isAsked && begin < nextAt) return;
-    const mine = ++asked;
-    const isNewest = () => mine === asked && isShown();
+    const mine = ++requestNumber;
+    const isNewest = () => mine === requestNumber && isShown();
     try {
       const listed = (await get("/api/runs", { limit: RUNS_OFFERED })).runs;
       if (!isNewest()) return;

@@ -42,13 +42,13 @@ export function changes() {
   };
 }
 
-/** Says it to a screen reader. */
+/** Announces `text` to screen readers. */
 export function announce(text) {
   document.getElementById("announcer").textContent = text;
 }
 
 let views = 0;
-/** From now on another view is shown. */
+/** Invalidates the functions that shownView() returned. */
 export const beginView = () => views++;
 /** Returns a function that says whether the present view is still the one that is shown. */
 export function shownView() {

@@ -76,6 +76,12 @@ export function bytes(number) {
   return `${unit === 0 ? number : Number(number.toPrecision(3))} ${UNITS[unit]}`;
 }
 
+/** A label and its value. */
+export const fact = (label, ...content) => h("div", { class: "fact" }, h("span", { class: "label" }, label), content);
+/** The same with a value of the class `style`. */
+export const styledFact = (label, style, ...content) => fact(label, h("span", { class: style }, content));
+export const numberFact = (label, style, ...content) => styledFact(label, `number ${style}`, content);
+
 /** A state with its color and its word. */
 export const stateElement = (status, more) => h("span", { class: `state ${status}` }, status, more);
 

@@ -26,6 +26,45 @@ export function smoothed(points, weight) {
   });
 }
 
+/** The series as lines: [x, value] of each point, x being its step or the time since the first one. */
+function linesOf(series, isByTime, weight, isLog) {
+  return series.map((each) => {
+    const start = each.points[0][2];
+    const points = smoothed(each.points, weight)
+      .map(([step, value, at]) => [isByTime ? at - start : step, value]).filter(([, value]) => value !== null && (!isLog || value > 0));
+    return { ...each, points };
+  }).filter((each) => each.points.length > 0);
+}
+
+function plotOf(lines, metric, isByTime, isLog) {
+  const xs = lines.flatMap((each) => each.points.map(([x]) => x));
+  const ys = lines.flatMap((each) => each.points.map(([, y]) => (isLog ? Math.log10(y) : y)));
+  const [minX, maxX, minY, maxY] = [xs.reduce((a, b) => Math.min(a, b)), xs.reduce((a, b) => Math.max(a, b)), ys.reduce((a, b) => Math.min(a, b)), ys.reduce((a, b) => Math.max(a, b))];
+  const x = (value) => LEFT + portion(value, minX, maxX) * (WIDTH - LEFT - 10);
+  const y = (value) => 10 + (1 - portion(isLog ? Math.log10(value) : value, minY, maxY)) * (HEIGHT - BOTTOM - 10);
+  const picture = s("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `${metric}: ${plural(lines.length, "line")}. The list below has the last value of each.` });
+  for (const part of [0, 0.5, 1]) {
+    const at = minY * (1 - part) + maxY * part;
+    const value = isLog ? 10 ** at : at;
+    picture.append(s("path", { class: "grid", d: `M${LEFT} ${y(value)}H${WIDTH - 10}` }), s("text", { class: "tick", x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, short(value)));
+    const step = minX + part * (maxX - minX);
+    picture.append(s("text", { class: "tick", x: x(step), y: HEIGHT - 8, "text-anchor": part === 0 ? "start" : part === 1 ? "end" : "middle" }, isByTime ? duration(step) : count(Math.round(step))));
+  }
+  lines.forEach((each, i) => {
+    const d = each.points.map(([step, value], at) => `${at === 0 ? "M" : "L"}${x(step).toFixed(1)} ${y(value).toFixed(1)}`).join("");
+    picture.append(s("path", { class: `line color${i % 8} dash${Math.floor(i / 8) % 3}`, d, "data-run": each.run, "data-task": each.task }));
+    if (each.points.length === 1) picture.append(s("circle", { class: `dot color${i % 8}`, cx: x(each.points[0][0]), cy: y(each.points[0][1]), r: 3 }));
+  });
+  return picture;
+}
+
+/** The line, the run and the last value of each. `names`: of runs, by id. */
+function legendOf(lines, names) {
+  return lines.map((each, i) => h("li", { "data-run": each.run, "data-task": each.task },
+    s("svg", { class: "key", viewBox: "0 0 24 8", "aria-hidden": "true" }, s("path", { class: `line color${i % 8} dash${Math.floor(i / 8) % 3}`, d: "M0 4H24" })),
+    h("a", { href: runLink(each.run) }, names.get(each.run) || each.run), ` ${each.tag || each.task}: `, h("span", { class: "last" }, short(typeof each.last === "string" ? each.last : each.points[each.points.length - 1][1]))));
+}
+
 export function metricsView(main, route) {
   document.title = "Metrics – flow";
   const isShown = shownView();
@@ -62,40 +101,15 @@ export function metricsView(main, route) {
     smoothText.textContent = smooth.value;
     const shown = known.filter((each) => each.metric === metric.value).slice(0, SERIES_MAX);
     const isLog = log.checked;
-    const lines = shown.map((each) => {
-      const start = each.points[0][2];
-      const points = smoothed(each.points, Number(smooth.value))
-        .map(([step, value, at]) => [axis.value === "step" ? step : at - start, value]).filter(([, value]) => value !== null && (!isLog || value > 0));
-      return { ...each, points };
-    }).filter((each) => each.points.length > 0);
+    const lines = linesOf(shown, axis.value === "time", Number(smooth.value), isLog);
     note.textContent = chosen.size === 0 ? "Choose runs that reported metrics." : known.length === 0 ? "These runs reported no metrics." : `${plural(lines.length, "line")}${isLog ? ", of values above 0" : ""}`;
     if (lines.length === 0) {
       show(frame);
       show(legend);
       return;
     }
-    const xs = lines.flatMap((each) => each.points.map(([x]) => x));
-    const ys = lines.flatMap((each) => each.points.map(([, y]) => (isLog ? Math.log10(y) : y)));
-    const [minX, maxX, minY, maxY] = [xs.reduce((a, b) => Math.min(a, b)), xs.reduce((a, b) => Math.max(a, b)), ys.reduce((a, b) => Math.min(a, b)), ys.reduce((a, b) => Math.max(a, b))];
-    const x = (value) => LEFT + portion(value, minX, maxX) * (WIDTH - LEFT - 10);
-    const y = (value) => 10 + (1 - portion(isLog ? Math.log10(value) : value, minY, maxY)) * (HEIGHT - BOTTOM - 10);
-    const picture = s("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `${metric.value}: ${plural(lines.length, "line")}. The list below has the last value of each.` });
-    for (const part of [0, 0.5, 1]) {
-      const at = minY * (1 - part) + maxY * part;
-      const value = isLog ? 10 ** at : at;
-      picture.append(s("path", { class: "grid", d: `M${LEFT} ${y(value)}H${WIDTH - 10}` }), s("text", { class: "tick", x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, short(value)));
-      const step = minX + part * (maxX - minX);
-      picture.append(s("text", { class: "tick", x: x(step), y: HEIGHT - 8, "text-anchor": part === 0 ? "start" : part === 1 ? "end" : "middle" }, axis.value === "step" ? count(Math.round(step)) : duration(step)));
-    }
-    lines.forEach((each, i) => {
-      const d = each.points.map(([step, value], at) => `${at === 0 ? "M" : "L"}${x(step).toFixed(1)} ${y(value).toFixed(1)}`).join("");
-      picture.append(s("path", { class: `line color${i % 8} dash${Math.floor(i / 8) % 3}`, d, "data-run": each.run, "data-task": each.task }));
-      if (each.points.length === 1) picture.append(s("circle", { class: `dot color${i % 8}`, cx: x(each.points[0][0]), cy: y(each.points[0][1]), r: 3 }));
-    });
-    show(frame, picture);
-    show(legend, lines.map((each, i) => h("li", { "data-run": each.run, "data-task": each.task },
-      s("svg", { class: "key", viewBox: "0 0 24 8", "aria-hidden": "true" }, s("path", { class: `line color${i % 8} dash${Math.floor(i / 8) % 3}`, d: "M0 4H24" })),
-      h("a", { href: runLink(each.run) }, names.get(each.run) || each.run), ` ${each.tag || each.task}: `, h("span", { class: "last" }, short(typeof each.last === "string" ? each.last : each.points[each.points.length - 1][1])))));
+    show(frame, plotOf(lines, metric.value, axis.value === "time", isLog));
+    show(legend, legendOf(lines, names));
   }
 
   function keepAddress() {

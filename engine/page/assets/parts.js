@@ -7,7 +7,7 @@ const COLUMNS_MAX = 20;
 
 const short = (number) => (number === null ? "–" : Number(number.toPrecision(5)).toString());
 
-/** A list of objects as a table; null if the value is none. */
+/** A list of objects as a table; null if the value is not such a list. */
 function tableOf(text) {
   let value = null;
   try {

@@ -2,7 +2,7 @@
 import { awaitedSignal, cancelAction, retryAction, rollbackAction, stopAction } from "./actions.js";
 import { get, runPath } from "./api.js";
 import { announce, changes, h, show, shownView, throttled } from "./dom.js";
-import { TASK_STATES, asText, count, countsBar, countsText, duration, elapsedElement, isActive, plural, stateElement, taskLabel, taskLink, timeElement } from "./format.js";
+import { TASK_STATES, asText, count, countsBar, countsText, duration, elapsedElement, fact, isActive, plural, stateElement, taskLabel, taskLink, timeElement } from "./format.js";
 import { taskGraph } from "./graph.js";
 import { costPanel } from "./cost.js";
 import { logPanel } from "./logs.js";
@@ -106,8 +106,8 @@ export function runView(main, route, session) {
     params, cost.element, logHolder);
   logHolder.addEventListener("toggle", () => logHolder.open && log.load());
 
-  /** Selects the name, also one beyond the first ones. */
-  function offer(name) {
+  /** Selects a group, and adds an option if the list does not have one for it. */
+  function selectGroup(name) {
     group.value = name;
     if (group.value === name) return;
     group.append(h("option", { value: name }, name));
@@ -115,7 +115,7 @@ export function runView(main, route, session) {
   }
 
   function choose(name) {
-    offer(name);
+    selectGroup(name);
     filter();
     document.getElementById("tasks-title").scrollIntoView({ block: "start" });
     search.focus({ preventScroll: true });
@@ -145,15 +145,15 @@ export function runView(main, route, session) {
     // Drawn once, so that a text can be selected while the run proceeds.
     if (areNewFixed([run.run, run.name, run.pipeline, run.started, store.user])) {
       show(fixed,
-        h("div", { class: "fact" }, h("span", { class: "label" }, "Run"), h("span", { class: "id" }, run.run)),
-        run.name ? h("div", { class: "fact" }, h("span", { class: "label" }, "Pipeline"), run.pipeline) : null,
-        h("div", { class: "fact" }, h("span", { class: "label" }, "Started"), h("span", { class: "number" }, timeElement(run.started))),
-        store.user ? h("div", { class: "fact" }, h("span", { class: "label" }, "Started by"), h("span", { id: "user" }, store.user)) : null);
+        fact("Run", h("span", { class: "id" }, run.run)),
+        run.name ? fact("Pipeline", run.pipeline) : null,
+        fact("Started", h("span", { class: "number" }, timeElement(run.started))),
+        store.user ? fact("Started by", h("span", { id: "user" }, store.user)) : null);
     }
     show(moving,
-      h("div", { class: "fact" }, h("span", { class: "label" }, "Duration"), elapsedElement(run)),
-      run.rollover ? h("div", { class: "fact" }, h("span", { class: "label" }, "Rollover"), `${run.rollover.phase}, step ${run.rollover.step} of ${run.rollover.steps}, ${run.rollover.percent}%`) : null);
-    if (areNewServices(services)) show(serviceFacts, services.map((each) => h("div", { class: "fact" }, h("span", { class: "label" }, `Service ${each.service}`), h("span", { class: "id" }, each.url))));
+      fact("Duration", elapsedElement(run)),
+      run.rollover ? fact("Rollover", `${run.rollover.phase}, step ${run.rollover.step} of ${run.rollover.steps}, ${run.rollover.percent}%`) : null);
+    if (areNewServices(services)) show(serviceFacts, services.map((each) => fact(`Service ${each.service}`, h("span", { class: "id" }, each.url))));
     show(countFacts,
       run.actions ? h("div", { class: "fact grow" }, h("span", { class: "label" }, "Asked for"), h("ul", { id: "actions" }, run.actions.slice(-ACTIONS_SHOWN).map(actionItem))) : null,
       h("div", { class: "fact grow" }, h("span", { class: "label" }, "Tasks"), countsBar(run.counts), h("span", { class: "counts-text", id: "counts" }, countsText(run.counts))));
@@ -186,10 +186,9 @@ export function runView(main, route, session) {
     if (rollback !== null) rollback.update(run.status === "serving");
   }
 
-  /** The timeline and a search look at all tasks, which takes longer, the larger the run is. So it
-   *  happens in at most a fifth of the time: what is left out meanwhile is drawn afterwards.
-   *  `isNeeded`: now. */
-  function sparing(act) {
+  /** Returns a function that calls `draw`, and then not again for DRAW_PAUSES times the duration of
+   *  that call. A call in between is made at the end of the pause. `isNeeded`: draw now. */
+  function throttledByDuration(draw) {
     let timer = null;
     let at = 0;
     const now = () => {
@@ -197,7 +196,7 @@ export function runView(main, route, session) {
       timer = null;
       if (!isShown()) return;
       const begin = performance.now();
-      act();
+      draw();
       const end = performance.now();
       at = end + DRAW_PAUSES * (end - begin);
     };
@@ -227,7 +226,7 @@ export function runView(main, route, session) {
     if (areNewNames(names)) {
       const chosen = group.value;
       show(group, h("option", { value: "" }, "all"), names.map((name) => h("option", { value: name }, name)));
-      offer(groups.has(chosen) ? chosen : "");
+      selectGroup(groups.has(chosen) ? chosen : "");
     }
     graph.draw(nodes, groups);
     const focused = document.activeElement && groupBody.contains(document.activeElement) ? document.activeElement.textContent : null;
@@ -235,13 +234,15 @@ export function runView(main, route, session) {
     if (focused !== null) [...groupBody.querySelectorAll("button")].find((each) => each.textContent === focused)?.focus({ preventScroll: true });
   }
 
-  const drawTasks = sparing(() => {
+  const drawTasks = throttledByDuration(() => {
     time.draw(run.tasks, nodes, isActive(run.status), earlier);
     filter();
   });
 
-  /** Reading metrics, attempts or costs of a large run takes the server as long as reading its tasks. */
-  function rarely(read) {
+  /** Returns a function that calls `read`, and then not again for READ_PAUSES times the duration of
+   *  that call; calls in between do nothing. For requests that take the server as long as reading
+   *  all tasks. */
+  function skippedByDuration(read) {
     let at = 0;
     return async (isNeeded) => {
       const begin = performance.now();
@@ -251,11 +252,11 @@ export function runView(main, route, session) {
       at = end + READ_PAUSES * (end - begin);
     };
   }
-  const loadMetrics = rarely(metrics.load);
-  const loadCost = rarely(cost.load);
+  const loadMetrics = skippedByDuration(metrics.load);
+  const loadCost = skippedByDuration(cost.load);
 
   let earlierOf = 0;  // attempts of the run when the earlier ones were read
-  const loadEarlier = rarely(async () => {
+  const loadEarlier = skippedByDuration(async () => {
     const attempts = store.counts.earlier;
     if (attempts === earlierOf) return;
     const answer = await get(runPath(id, "attempts"));
@@ -284,10 +285,10 @@ export function runView(main, route, session) {
     await Promise.all([loadMetrics(isNeeded), loadEarlier(isNeeded), loadCost(isNeeded), logHolder.open ? log.refresh() : undefined]);
     if (was !== null && was !== run.status) announce(`The run is ${run.status}.`);
   }
-  // A large run is asked for less often: the server says anyway only now and then that it has changed.
+  // Large runs are requested less often; the server also sends fewer events for them.
   const refresh = throttled(load, () => Math.max(500, readMs));
 
-  // The first event is `reload`. It may say that no process writes the state any more, though the tasks are the same.
+  // A `reload` may only mean that the writer has ended: the buttons change, the tasks do not.
   const updateWriter = () => run !== null && updateActions();
   const reload = () => {
     updateWriter();

@@ -2,10 +2,9 @@
 import { rollbackAction } from "./actions.js";
 import { get } from "./api.js";
 import { changes, h, show } from "./dom.js";
-import { count, plural, runLink, stateElement } from "./format.js";
+import { count, numberFact, plural, runLink, stateElement } from "./format.js";
 import { polled } from "./live.js";
 
-const fact = (label, style, text) => h("div", { class: "fact" }, h("span", { class: "label" }, label), h("span", { class: `number ${style}` }, text));
 const known = (value, text) => (value === null || value === undefined ? "–" : text(value));
 const ms = (value) => known(value, (each) => `${each} ms`);
 
@@ -64,15 +63,15 @@ function serviceElement(service, run) {
     h("h3", {}, service.service, " ", stateElement(service.status), " ", h("a", { href: runLink(service.version), class: "id" }, service.version)),
     service.not_resumed ? h("p", { class: "bad" }, service.not_resumed) : null,
     h("div", { class: "facts" },
-      fact("Requests per second", "rate", known(service.requests_per_second, String)),
-      fact("Requests", "requests", known(service.requests, count)),
-      fact("Errors", "errors", known(service.errors, count)),
-      fact("Refused", "refused", known(service.refused, count)),
-      fact("Running and queued", "load", known(service.running, (running) => `${count(running)} and ${count(service.queued)}`)),
-      fact("Queue", "queue", ms(service.queue_ms)),
-      fact("Share of the traffic", "percent", known(service.percent, (percent) => `${percent}%`)),
-      fact("Replicas", "replicas", service.scaling ? `${service.replicas.length}, wanted ${service.scaling.wanted} of ${service.scaling.min} to ${service.scaling.max}` : String(service.replicas.length)),
-      service.url ? fact("URL", "id", service.url) : null),
+      numberFact("Requests per second", "rate", known(service.requests_per_second, String)),
+      numberFact("Requests", "requests", known(service.requests, count)),
+      numberFact("Errors", "errors", known(service.errors, count)),
+      numberFact("Refused", "refused", known(service.refused, count)),
+      numberFact("Running and queued", "load", known(service.running, (running) => `${count(running)} and ${count(service.queued)}`)),
+      numberFact("Queue", "queue", ms(service.queue_ms)),
+      numberFact("Share of the traffic", "percent", known(service.percent, (percent) => `${percent}%`)),
+      numberFact("Replicas", "replicas", service.scaling ? `${service.replicas.length}, wanted ${service.scaling.wanted} of ${service.scaling.min} to ${service.scaling.max}` : String(service.replicas.length)),
+      service.url ? numberFact("URL", "id", service.url) : null),
     h("h4", {}, "Duration of requests: median and 99th percentile of the last 10 s"), latency(service), histogram(service.latency, title),
     rollover ? h("p", { class: "rollover" }, `Rollover: ${rollover}`) : null,
     h("div", { class: "scroll", role: "region", "aria-label": `Replicas of ${title}`, tabindex: "0" }, h("table", {}, h("caption", { class: "unseen" }, `Replicas of ${title}`),

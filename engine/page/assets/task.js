@@ -2,16 +2,15 @@
 import { awaitedSignal, retryAction, signalAction } from "./actions.js";
 import { get, runPath } from "./api.js";
 import { changes, h, show, shownView, throttled } from "./dom.js";
-import { asText, count, duration, elapsedElement, groupOf, isActive, runLink, stateElement, taskLabel, taskLink, timeElement } from "./format.js";
+import { asText, count, duration, elapsedElement, fact, groupOf, isActive, runLink, stateElement, taskLabel, taskLink, timeElement } from "./format.js";
 import { logPanel } from "./logs.js";
 import { partsView } from "./parts.js";
 import { plots } from "./plot.js";
 import { timeline } from "./timeline.js";
 
-const fact = (label, ...content) => h("div", { class: "fact" }, h("span", { class: "label" }, label), content);
 
 const ATTEMPTS_MAX = 50;
-const AROUND_MAX = 100;
+const NEIGHBOURS_MAX = 100;
 
 const ATTEMPT_COLUMNS = [["Attempt", ""], ["State", ""], ["Cause", ""], ["Worker", ""], ["Started", "wide"], ["Duration", ""], ["In the queue", "wide"]];
 
@@ -65,7 +64,7 @@ export function taskView(main, route, session) {
   let earlierOf = 0;  // attempts of the task when they were read
   const time = timeline((_, attempt) => log.choose(attempt));
   const timeSection = h("section", { "aria-labelledby": "time-title", hidden: true }, h("h2", { id: "time-title" }, "Timeline of the attempts"), time.element);
-  const around = h("div", { id: "around" });
+  const neighbours = h("div", { id: "neighbours" });
   const values = h("div", { id: "values" });
   const signal = signalAction(run, session);
   const retry = retryAction(run, name, session);
@@ -84,7 +83,7 @@ export function taskView(main, route, session) {
       h("div", { class: "scroll", role: "region", "aria-label": "Table of attempts", tabindex: "0" }, h("table", {},
         h("caption", { class: "unseen" }, "Attempts"),
         h("thead", {}, h("tr", {}, ATTEMPT_COLUMNS.map(([each, style]) => h("th", { scope: "col", class: style }, each)))), attempts))),
-    timeSection, values, metrics.element, log.element, around);
+    timeSection, values, metrics.element, log.element, neighbours);
 
   function draw(answer) {
     title.textContent = taskLabel(task);
@@ -131,16 +130,16 @@ export function taskView(main, route, session) {
     show(values, given !== null ? valueBlock("Arguments", "arguments", given) : null, result !== null ? valueBlock("Result", "task-result", result) : null, partsView(run, name, parts, result));
   }
 
-  async function drawAround() {
+  async function drawNeighbours() {
     const { nodes } = await get(runPath(run, "graph"));
     const own = name.replace(/\[[^\]]*\]$/, "");
     const node = nodes.find((each) => each.name === name) || nodes.find((each) => each.name === own);
     if (!node) return;
-    const links = (names) => h("ul", { class: "inline" }, names.slice(0, AROUND_MAX).map((each) => h("li", {}, h("a", { href: taskLink(run, each) }, each))),
-      names.length > AROUND_MAX ? h("li", { class: "quiet" }, `and ${count(names.length - AROUND_MAX)} more`) : null);
+    const links = (names) => h("ul", { class: "inline" }, names.slice(0, NEIGHBOURS_MAX).map((each) => h("li", {}, h("a", { href: taskLink(run, each) }, each))),
+      names.length > NEIGHBOURS_MAX ? h("li", { class: "quiet" }, `and ${count(names.length - NEIGHBOURS_MAX)} more`) : null);
     const before = [...new Set([...node.needs, ...node.after])];
     const after = nodes.filter((each) => each.needs.includes(node.name) || each.after.includes(node.name)).map((each) => each.name);
-    show(around, h("section", { "aria-labelledby": "around-title" }, h("h2", { id: "around-title" }, "In the graph"),
+    show(neighbours, h("section", { "aria-labelledby": "neighbours-title" }, h("h2", { id: "neighbours-title" }, "In the graph"),
       h("p", { class: "quiet" }, before.length > 0 ? "It needs:" : `${groupOf(name)} needs no other task.`), before.length > 0 ? links(before) : null,
       after.length > 0 ? [h("p", { class: "quiet" }, "These need it:"), links(after)] : null));
   }
@@ -158,12 +157,12 @@ export function taskView(main, route, session) {
     await readEarlier();
     if (!isShown()) return;
     if (isNew([answer, earlier])) draw(answer);
-    await (isFirst ? Promise.all([drawAround(), log.load()]) : log.refresh());
+    await (isFirst ? Promise.all([drawNeighbours(), log.load()]) : log.refresh());
     await Promise.all([metrics.load(), drawValues()]);
     readMs = performance.now() - before;
   }
   const refresh = throttled(load, () => Math.max(500, 4 * readMs));
-  // The first event is `reload`. It may say that no process writes the state any more, though the tasks are the same.
+  // A `reload` may only mean that the writer has ended: the buttons change, the tasks do not.
   const updateWriter = () => task !== null && updateActions();
   const reload = () => {
     updateWriter();

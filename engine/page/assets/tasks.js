@@ -38,7 +38,8 @@ function merged(all, fresh) {
   return both;
 }
 
-/** Counts of tasks that cost a change of a task the same, however many tasks there are. */
+/** Counts by status and name, updated incrementally: the cost of an update does not depend on the
+ *  number of tasks. */
 export function taskCounts() {
   const groups = new Map();  // by the name of a task
   const places = new Map(LISTED.map((status) => [status, new Set()]));

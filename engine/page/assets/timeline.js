@@ -94,6 +94,36 @@ function drawBar(span, x, y, width, queueWidth, isCritical) {
   return bar;
 }
 
+/** The names of the workers, each above its lanes. Returns the top of each worker's lanes, the height of all, and their number. */
+function drawLanes(picture, workers) {
+  const tops = new Map();
+  let height = TITLE;
+  let lanes = 0;
+  for (const [worker, number] of workers) {
+    tops.set(worker, height + TITLE);
+    picture.append(s("text", { class: "worker", x: 2, y: height + 14 }, worker));
+    height += TITLE + Math.min(number, LANES_MAX) * LANE + 4;
+    lanes += number;
+  }
+  return { tops, height, lanes };
+}
+
+/** The times in the view, which begins `since` ms after the first attempt and is `length` ms long. */
+function drawTicks(picture, width, height, since, length) {
+  for (const part of [0, 0.25, 0.5, 0.75, 1]) {
+    const x = part * (width - 4) + 2;
+    picture.append(s("path", { class: "grid", d: `M${x} ${TITLE - 2}V${height}` }),
+      s("text", { class: "tick", x, y: 12, "text-anchor": part === 0 ? "start" : part === 1 ? "end" : "middle" }, `+${duration(since + part * length)}`));
+  }
+}
+
+/** Beyond BARS_MAX, failures have priority, then the critical path, then the longest bars. */
+function shownSpans(inView, isCritical) {
+  if (inView.length <= BARS_MAX) return inView;
+  const rank = (span) => (span.outcome === "failed" && !span.isEarlier ? 2 : isCritical(span) ? 1 : 0);
+  return [...inView].sort((a, b) => rank(b) - rank(a) || (b.end - b.begin) - (a.end - a.begin)).slice(0, BARS_MAX);
+}
+
 /** `open(name, attempt)` shows a task. */
 export function timeline(open) {
   const note = h("p", { class: "quiet" });
@@ -170,28 +200,14 @@ export function timeline(open) {
     const critical = nodes === null ? [] : criticalPath(tasks, nodes);
     const isCritical = new Set(critical);
     const workers = lanesOf(spans);
-    const tops = new Map();
-    let height = TITLE;
-    let lanes = 0;
     drawnWidth = frame.clientWidth;
     const width = Math.max(WIDTH_MIN, drawnWidth);
     const picture = s("svg", { class: "spans", role: "img", width });
-    for (const [worker, number] of workers) {
-      tops.set(worker, height + TITLE);
-      picture.append(s("text", { class: "worker", x: 2, y: height + 14 }, worker));
-      height += TITLE + Math.min(number, LANES_MAX) * LANE + 4;
-      lanes += number;
-    }
-    for (const part of [0, 0.25, 0.5, 0.75, 1]) {
-      const x = part * (width - 4) + 2;
-      picture.append(s("path", { class: "grid", d: `M${x} ${TITLE - 2}V${height}` }),
-        s("text", { class: "tick", x, y: 12, "text-anchor": part === 0 ? "start" : part === 1 ? "end" : "middle" }, `+${duration(begin - first + part * (end - begin))}`));
-    }
-    const inView = spans.filter((span) => span.lane < LANES_MAX && span.end >= begin && span.begin <= end);
-    // The longest, those that failed and those of the critical path are never left out.
+    const { tops, height, lanes } = drawLanes(picture, workers);
+    drawTicks(picture, width, height, begin - first, end - begin);
     const marksCritical = (span) => !span.isEarlier && isCritical.has(span.task);
-    const rank = (span) => (span.outcome === "failed" && !span.isEarlier ? 2 : marksCritical(span) ? 1 : 0);
-    const shown = inView.length <= BARS_MAX ? inView : [...inView].sort((a, b) => rank(b) - rank(a) || (b.end - b.begin) - (a.end - a.begin)).slice(0, BARS_MAX);
+    const inView = spans.filter((span) => span.lane < LANES_MAX && span.end >= begin && span.begin <= end);
+    const shown = shownSpans(inView, marksCritical);
     const scale = (width - 4) / (end - begin);
     for (const span of shown) {
       const x = Math.max(-2, (span.begin - begin) * scale);

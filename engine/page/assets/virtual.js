@@ -1,8 +1,8 @@
 // A table of many rows: only those in view are elements.
 import { h, show } from "./dom.js";
 
-const ROW = 34;     // pixels; as in page.css
-const BEYOND = 12;  // rows above and below the view
+const ROW_HEIGHT = 34;  // pixels; as in page.css
+const OVERSCAN_ROWS = 12;  // rows above and below the view
 
 /** `columns`: [title, class]. `cells(item)` returns the children of a row's <td>s. */
 export function virtualTable(label, columns, cells) {
@@ -15,14 +15,14 @@ export function virtualTable(label, columns, cells) {
 
   const spacer = (rows) => {
     const cell = h("td", { colspan: columns.length, class: "spacer" });
-    cell.style.height = `${rows * ROW}px`;
+    cell.style.height = `${rows * ROW_HEIGHT}px`;
     return h("tr", { "aria-hidden": "true" }, cell);
   };
 
   function render() {
     const height = view.clientHeight || 480;
-    const first = Math.max(0, Math.floor(view.scrollTop / ROW) - BEYOND);
-    const end = Math.min(items.length, Math.ceil((view.scrollTop + height) / ROW) + BEYOND);
+    const first = Math.max(0, Math.floor(view.scrollTop / ROW_HEIGHT) - OVERSCAN_ROWS);
+    const end = Math.min(items.length, Math.ceil((view.scrollTop + height) / ROW_HEIGHT) + OVERSCAN_ROWS);
     const focused = document.activeElement && body.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
     const rows = items.slice(first, end).map((item, i) => h("tr", { "aria-rowindex": first + i + 2 },
       cells(item).map((cell, column) => h("td", { class: columns[column][1] }, cell))));

@@ -1,13 +1,12 @@
-// The workers of the process that writes the state: their slots, GPUs and labels, and who holds what.
+// The writer's workers: slots, GPUs, labels, and which tasks hold them.
 import { get } from "./api.js";
 import { changes, h, show } from "./dom.js";
-import { bytes, count, taskLink } from "./format.js";
+import { bytes, count, styledFact, taskLink } from "./format.js";
 import { polled } from "./live.js";
 
 const TASKS_MAX = 20;
 const STATES = { up: "succeeded", draining: "waiting", away: "interrupted", left: "cancelled", lost: "failed" };
 
-const fact = (label, style, ...content) => h("div", { class: "fact" }, h("span", { class: "label" }, label), h("span", { class: style }, content));
 const number = (value) => Number(value.toFixed(2)).toString();
 
 /** "RUN TASK" as a link. */
@@ -19,7 +18,7 @@ function taskLinks(tasks) {
   }), tasks.length > TASKS_MAX ? h("li", { class: "quiet" }, `and ${count(tasks.length - TASKS_MAX)} more`) : null);
 }
 
-// What the driver measures, as each worker reports it; on the machine of the page the page asks too.
+// Measurements of the driver (NVML): each worker reports its own; for its own machine the page measures too.
 const READINGS = [["Utilisation", "utilisation", (value) => `${value}%`], ["Memory in use", "memory_used", bytes], ["Temperature", "temperature", (value) => `${value} °C`], ["Power", "power", (value) => `${Math.round(value)} W`]];
 const GPU_COLUMNS = ["GPU", "Held", "Memory held", ...READINGS.map(([title]) => title), "Fault", "Tasks"];
 
@@ -32,7 +31,6 @@ function gpuRow(gpu, reading) {
     h("td", {}, gpu.fault ? h("span", { class: "bad" }, gpu.fault) : "–"), h("td", {}, gpu.tasks && gpu.tasks.length > 0 ? taskLinks(gpu.tasks) : "–"));
 }
 
-
 const OLD_SECONDS = 15;  // a worker reports every few seconds
 
 /** Only an age that is shown counts as a change of the view. */
@@ -40,7 +38,7 @@ function roundAge({ reading }) {
   if (reading) reading.age_s = reading.age_s > OLD_SECONDS ? Math.round(reading.age_s) : 0;
 }
 
-/** What the worker reported of a GPU; a reading of the page itself is newer. */
+/** A measurement of the page itself is newer than the worker's report. */
 function readingOf(gpu, readings) {
   if (readings[gpu.uuid] || !gpu.reading) return readings[gpu.uuid];
   const { utilisation, ...others } = gpu.reading;
@@ -55,13 +53,13 @@ function workerElement(node, readings) {
     h("h2", {}, name, " ", h("span", { class: `state ${STATES[node.status] || node.status}` }, node.status)),
     node.note ? h("p", { class: "quiet" }, node.note) : null,
     h("div", { class: "facts" },
-      fact("CPU slots in use", "number cpus", `${number(node.cpus_used)} of ${number(node.cpus)}`),
-      fact("Memory", "number memory", node.memory > 0 ? bytes(node.memory) : "–"),
-      amounts.map(([label, amount]) => fact(label, "number", `${number(node.resources_used[label] || 0)} of ${number(amount)}`)),
-      labels.length > 0 ? fact("Labels", "labels", labels.map(([label, value]) => `${label}=${value}`).join(", ")) : null,
-      node.address ? fact("Address", "id", node.address) : null,
-      node.version ? fact("Version", "id", node.version) : null,
-      fact("Tasks", "tasks", node.tasks.length > 0 ? taskLinks(node.tasks) : "none")),
+      styledFact("CPU slots in use", "number cpus", `${number(node.cpus_used)} of ${number(node.cpus)}`),
+      styledFact("Memory", "number memory", node.memory > 0 ? bytes(node.memory) : "–"),
+      amounts.map(([label, amount]) => styledFact(label, "number", `${number(node.resources_used[label] || 0)} of ${number(amount)}`)),
+      labels.length > 0 ? styledFact("Labels", "labels", labels.map(([label, value]) => `${label}=${value}`).join(", ")) : null,
+      node.address ? styledFact("Address", "id", node.address) : null,
+      node.version ? styledFact("Version", "id", node.version) : null,
+      styledFact("Tasks", "tasks", node.tasks.length > 0 ? taskLinks(node.tasks) : "none")),
     node.gpus.length > 0 ? h("div", { class: "scroll", role: "region", "aria-label": `GPUs of ${name}`, tabindex: "0" }, h("table", {}, h("caption", { class: "unseen" }, `GPUs of ${name}`),
       h("thead", {}, h("tr", {}, GPU_COLUMNS.map((each) => h("th", { scope: "col" }, each)))), h("tbody", {}, node.gpus.map((gpu) => gpuRow(gpu, readingOf(gpu, readings)))))) : null);
 }

@@ -1,4 +1,4 @@
-// What the views ask for, answered from the data in the file. In place of the page's api.js.
+// What the views ask for, answered from the data in the file. Replaces the page's api.js.
 
 const LINES_MAX = 2000;
 

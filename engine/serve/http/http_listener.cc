@@ -24,7 +24,7 @@ constexpr int kAcceptsMax = 64;      // before connections have their turn
 constexpr rlim_t kOtherFiles = 256;  // that the process opens besides connections
 
 /// The listener ignores packets that open a connection (RFC 9293, 3.1: of SYN and ACK only SYN is
-/// set). Handshakes that have begun go on.
+/// set). Handshakes that have begun continue.
 void ignore_new_connections(int listener) {
   constexpr uint32_t kFlagsAt = 13, kSynAck = 0x12, kSyn = 0x02;
   sock_filter code[] = {BPF_STMT(BPF_LD | BPF_B | BPF_ABS, kFlagsAt),

@@ -97,7 +97,7 @@ class HttpProxy {
   HttpProxy(boost::asio::io_context& context, uint16_t port, const ProxyLimits& limits = {},
             Check check = {});
   HttpProxy(boost::asio::io_context& context, Connect connect, const ProxyLimits& limits = {});
-  /// Requests that are being forwarded go on.
+  /// Requests that are being forwarded continue.
   ~HttpProxy();
 
   /// Sends the request on a kept connection or a new one. If the upstream closes a kept one before
