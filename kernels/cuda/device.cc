@@ -3,6 +3,7 @@
 
 #include <cuda_runtime.h>
 
+#include "kernels/cuda/cublaslt.hpp"
 #include "kernels/cuda/cudnn.hpp"
 #include "kernels/cuda/errors.hpp"
 
@@ -178,7 +179,12 @@ bool has_device_failed(void* stream) {
 
 const char* error_text(int code) {
   if (code >= kDnnErrors) return cudnn_error_text(code);
-  if (code >= kLtErrors) return "cuBLASLt rejected a product that it had accepted";
+  if (code == kLtErrors) {
+    static const std::string text = std::string("the library that ") + kLtVariable +
+                                    " names cannot be used: " + lt_use().problem;
+    return text.c_str();
+  }
+  if (code > kLtErrors) return "cuBLASLt rejected a product that it had accepted";
   auto error = static_cast<cudaError_t>(code);
   return is_no_device(error) ? "no GPU here" : cudaGetErrorString(error);
 }

@@ -72,6 +72,8 @@ class AttemptHost {
     log(line);
     line.clear();
   }
+  /// One line about the attempt from flow itself.
+  virtual void warn(const std::string& text) { log("warning: " + text); }
   virtual void progress(double fraction, const Value& metrics) = 0;
   /// Without a step the point gets the one after the step of the series' last point, from 1 on.
   virtual void metric(const std::string& name, double value, std::optional<int64_t> step) = 0;

@@ -7,6 +7,7 @@
 
 #include "engine/base/size_units.hpp"
 #include "flow/tags.hpp"
+#include "kernels/cuda/own_products.hpp"
 #include "kernels/tensor/runtime.hpp"
 #include "lua/context/comm.hpp"
 #include "lua/state/arguments.hpp"
@@ -193,6 +194,7 @@ AttemptOutcome ScriptState::attempt(const AttemptRequest& request, AttemptHost& 
   TensorScope scope(budget_);
   begin_attempt(request, host);
   AttemptCall attempt{this, &request, &outcome, is_service};
+  cuda::ProductWarnings warnings([&host](const std::string& text) { host.warn(text); });
   lua_pushcfunction(L_, attempt_body);
   lua_pushlightuserdata(L_, &attempt);
   int status = call_traced(L_, 1, 0);

@@ -251,10 +251,24 @@ class GangGpus(place.Place):
         # This build supports no GPUs and names the option that left them out.
         if cuda.startswith("left out"):
             return self.assertEqual((verdict, text), ("ok", "loaded where it is needed (libnccl.so.2)"))
-        self.assertEqual((verdict, text), ("ok", "NCCL 2.28.9"))
+        self.assertEqual((verdict, text), ("ok", "NCCL 2.28.9, " + os.environ["FLOW_TEST_NCCL"]))
         verdict, text, _ = said(FLOW_NCCL_LIB="/nowhere.so")
         self.assertEqual(verdict, "warning")
         self.assertIn(THROUGH_HOSTS + "NCCL can't be used: it can't be loaded: /nowhere.so", text)
 
 
 place.main()
+    def test_an_attempt_with_large_products_is_warned_once_that_no_library_does_them(self):
+        self.write("products.lua", '''
+local flow = require "flow"
+local multiply = flow.task("multiply", { gpus = 1 }, function(ctx, size)
+  local x = flow.ones(size, 800):to("cuda")
+  for _ = 1, 2 do x:matmul(flow.ones(800, size):to("cuda")):sum() end
+end)
+return flow.pipeline("products", function() return { multiply(100), multiply(800) } end)
+''')
+        self.good("run", "products.lua")
+        (task, text), = [(line["task"], line["text"]) for line in self.good("logs", "--json").lines()]
+        self.assertTrue(text.startswith("warning: a large matrix product is done by flow's own kernel, which is many times slower"), text)
+        self.assertIn("multiply", task)
+
