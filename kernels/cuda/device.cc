@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/cublaslt.hpp"
 #include "kernels/cuda/cudnn.hpp"
+#include "kernels/cuda/driver_version.hpp"
 #include "kernels/cuda/errors.hpp"
 
 namespace flow::cuda {
@@ -12,6 +13,13 @@ namespace {
 
 bool is_no_device(cudaError_t error) {
   return error == cudaErrorNoDevice || error == cudaErrorInsufficientDriver;
+}
+
+// CUDA returns the same error without any driver, whose version is then 0.
+std::string old_driver() {
+  int supported = 0;
+  if (cudaDriverGetVersion(&supported) != cudaSuccess) supported = 0;
+  return old_driver_text(driver_release(), supported, needed_driver());
 }
 
 Error error_of(const char* what, cudaError_t error) {
@@ -50,8 +58,12 @@ Result<int> device_count() {
   if (error == cudaSuccess) return count;
   if (!is_no_device(error)) return error_of("be counted", error);
   cudaGetLastError();
+  if (std::string old = old_driver(); !old.empty()) return environment_error(old);
   return 0;
 }
+
+// A release of the driver runs programs of all runtimes of its major version.
+int needed_driver() { return CUDART_VERSION / 1000 * 1000; }
 
 Result<DeviceInfo> describe(int device) {
   cudaDeviceProp properties;

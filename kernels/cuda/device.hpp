@@ -18,8 +18,8 @@ struct DeviceInfo {
   int processors = 0;
 };
 
-/// 0 if there is no GPU or no driver. An error if this build has no CUDA, or for any other problem
-/// of the driver.
+/// 0 if there is no GPU or no driver. An error if this build has no CUDA, if the driver is too old,
+/// or for any other problem of it.
 Result<int> device_count();
 Result<DeviceInfo> describe(int device);
 /// For this thread. The device's memory pool keeps released memory for the next allocation.

@@ -1,5 +1,6 @@
 // A build without CUDA: every function returns this error.
 #include "kernels/cuda/device.hpp"
+#include "kernels/cuda/driver_version.hpp"
 
 namespace flow::cuda {
 namespace {
@@ -9,6 +10,7 @@ Error none() { return environment_error("this build has no CUDA"); }
 }  // namespace
 
 Result<int> device_count() { return none(); }
+int needed_driver() { return 0; }
 Result<DeviceInfo> describe(int) { return none(); }
 Status set_device(int) { return none(); }
 Result<void*> new_stream() { return none(); }
