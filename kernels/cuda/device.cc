@@ -116,6 +116,30 @@ Result<char*> allocate(size_t bytes, void* stream) {
 Status release(char* data, void* stream) {
   return status_of("release memory", cudaFreeAsync(data, native(stream)));
 }
+Status release_idle(char* data) {
+  FLOW_TRY(status_of("finish its work", cudaDeviceSynchronize()));
+  return status_of("release memory", cudaFree(data));
+}
+
+Result<PoolUse> pool_use(int device) {
+  cudaMemPool_t pool;
+  FLOW_TRY(status_of("return its memory pool", cudaDeviceGetDefaultMemPool(&pool, device)));
+  uint64_t reserved = 0, used = 0;
+  FLOW_TRY(status_of("return the size of its memory pool",
+                     cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &reserved)));
+  FLOW_TRY(status_of("return the use of its memory pool",
+                     cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &used)));
+  return PoolUse{reserved, used};
+}
+
+Status trim_pool(int device) {
+  cudaMemPool_t pool;
+  FLOW_TRY(status_of("return its memory pool", cudaDeviceGetDefaultMemPool(&pool, device)));
+  return status_of("return cached memory", cudaMemPoolTrimTo(pool, 0));
+}
+
+void load_product_library() { lt_prepare(); }
+
 Result<char*> allocate_pinned(size_t bytes) {
   void* data = nullptr;
   cudaError_t error = cudaMallocHost(&data, bytes);

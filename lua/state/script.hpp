@@ -133,6 +133,7 @@ struct AttemptRequest {
   uint32_t cpus = 1;                   // BLAS threads
   int64_t memory_bytes = 0;            // limit of the VM; 0: none
   uint32_t gpus = 0;                   // visible GPUs: "cuda:0" and so on
+  bool shares_gpus = false;            // the task has a part of a GPU
   Value args;                          // list of positional arguments, refs resolved
   std::map<std::string, Value> steps;  // finished steps
   std::map<std::string, Value> signals;

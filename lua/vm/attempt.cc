@@ -97,7 +97,9 @@ void ScriptState::end_attempt() {
   close_files(L_);
   flush_output(L_);
   bool holds_files = budget_->take_mapped();
-  if (memory_.tensors > kTensorsLeft || holds_files) lua_gc(L_, LUA_GCCOLLECT);
+  bool shares_gpus = context_.request != nullptr && context_.request->shares_gpus;
+  if (memory_.tensors > kTensorsLeft || holds_files || shares_gpus) lua_gc(L_, LUA_GCCOLLECT);
+  tensors::release_cached_memory(shares_gpus);
   context_.request = nullptr;
   context_.host = nullptr;
   context_.graph = &graph_;

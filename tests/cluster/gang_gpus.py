@@ -164,6 +164,31 @@ class GangGpus(place.Place):
             os.unlink(self.path("calls"))
 
     def test_shared_gpus_exchange_through_host_memory(self):
+    def test_ranks_load_kernels_and_libraries_before_their_first_collective(self):
+        self.write("loads.lua", '''
+local flow = require "flow"
+local loads = flow.task("loads", { ranks = 2, gpus = 1 }, function(ctx)
+  ctx.comm:all_reduce(flow.ones(1):to("cuda"))
+  local program <close> = io.popen("echo ${CUDA_MODULE_LOADING-unset}")
+  return program:read("l")
+end)
+return flow.pipeline("loads", function() return loads() end)
+''')
+        self.good("run", "loads.lua", FLOW_EMULATED_LOG=self.path("loaded"))
+        self.assertEqual(self.read("loaded"), "kernels EAGER\n" * 2)
+        self.assertEqual(self.show()["result"], "unset")
+
+    def test_only_tasks_that_share_a_gpu_return_its_cached_memory(self):
+        for gpus, log in ("1", ""), ("0.5", "trim\n"):
+            self.write("memory.lua", '''
+local flow = require "flow"
+local fill = flow.task("fill", { gpus = %s }, function() return flow.ones(1000):to("cuda"):sum() end)
+return flow.pipeline("memory", function() return fill() end)
+''' % gpus)
+            self.write("trims", "")
+            self.good("run", "memory.lua", FLOW_EMULATED_LOG=self.path("trims"))
+            self.assertEqual(self.read("trims"), log)
+
         self.write("machine", GPUS.splitlines(True)[0])
         self.assertEqual(self.runs_alike("options.gpus = 0.25"), [(0, THROUGH_HOSTS + "ranks 0 and 1 share GPU-aa11")])
         self.assertEqual(self.nccl_calls(), {})

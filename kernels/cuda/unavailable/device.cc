@@ -18,6 +18,10 @@ Status free_stream(void*) { return none(); }
 Status wait_for(void*) { return none(); }
 Result<char*> allocate(size_t, void*) { return none(); }
 Status release(char*, void*) { return none(); }
+Status release_idle(char*) { return none(); }
+Result<PoolUse> pool_use(int) { return none(); }
+Status trim_pool(int) { return none(); }
+void load_product_library() {}
 Result<char*> allocate_pinned(size_t) { return none(); }
 Status release_pinned(char*) { return none(); }
 Status copy_to_device(char*, const char*, size_t, void*) { return none(); }
