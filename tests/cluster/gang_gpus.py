@@ -157,6 +157,7 @@ class GangGpus(place.Place):
         for when in "late", "early":
             self.assertEqual(self.runs_alike("options.gpus = 1", FLOW_EMULATED_STREAMS=when), [(0, BY_NCCL)])
             calls = self.nccl_calls()
+            self.assertEqual(calls.pop(("group", 0)), 1, "a list of seven tensors is one launch")
             self.assertEqual({what for what, _ in calls}, {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "send", "recv"})
             # NCCL's numbers of the types: u8 1, i32 2, i64 4, f16 6, f32 7, f64 8, bf16 9.
             self.assertEqual({kind for what, kind in calls if what == "all_reduce"}, {1, 2, 4, 6, 7, 8, 9})
