@@ -194,9 +194,9 @@ AttemptOutcome ScriptState::attempt(const AttemptRequest& request, AttemptHost& 
     return failed(fmt::format("`{}` is not a Lua task", task.def.name));
   AttemptOutcome outcome;
   TensorScope scope(budget_);
+  cuda::ProductWarnings warnings([&host](const std::string& text) { host.warn(text); });
   begin_attempt(request, host);
   AttemptCall attempt{this, &request, &outcome, is_service};
-  cuda::ProductWarnings warnings([&host](const std::string& text) { host.warn(text); });
   lua_pushcfunction(L_, attempt_body);
   lua_pushlightuserdata(L_, &attempt);
   int status = call_traced(L_, 1, 0);

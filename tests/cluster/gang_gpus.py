@@ -164,7 +164,6 @@ class GangGpus(place.Place):
             self.assertEqual(calls["send", 2], 3, "all_to_all is a group of messages")
             os.unlink(self.path("calls"))
 
-    def test_shared_gpus_exchange_through_host_memory(self):
     def test_ranks_load_kernels_and_libraries_before_their_first_collective(self):
         self.write("loads.lua", '''
 local flow = require "flow"
@@ -190,6 +189,7 @@ return flow.pipeline("memory", function() return fill() end)
             self.good("run", "memory.lua", FLOW_EMULATED_LOG=self.path("trims"))
             self.assertEqual(self.read("trims"), log)
 
+    def test_shared_gpus_exchange_through_host_memory(self):
         self.write("machine", GPUS.splitlines(True)[0])
         self.assertEqual(self.runs_alike("options.gpus = 0.25"), [(0, THROUGH_HOSTS + "ranks 0 and 1 share GPU-aa11")])
         self.assertEqual(self.nccl_calls(), {})
@@ -269,6 +269,20 @@ return flow.pipeline("memory", function() return fill() end)
         self.end(client)
         self.assertEqual(self.show()["status"], "cancelled")
 
+    def test_an_attempt_with_large_products_is_warned_once_that_no_library_does_them(self):
+        self.write("products.lua", '''
+local flow = require "flow"
+local multiply = flow.task("multiply", { gpus = 1 }, function(ctx, size)
+  local x = flow.ones(size, 800):to("cuda")
+  for _ = 1, 2 do x:matmul(flow.ones(800, size):to("cuda")):sum() end
+end)
+return flow.pipeline("products", function() return { multiply(100), multiply(800) } end)
+''')
+        self.good("run", "products.lua")
+        (task, text), = [(line["task"], line["text"]) for line in self.good("logs", "--json").lines()]
+        self.assertTrue(text.startswith("warning: a large matrix product is done by flow's own kernel, which is many times slower"), text)
+        self.assertIn("multiply", task)
+
     def test_doctor_shows_which_nccl_is_used(self):
         def said(**env):
             lines = {line["check"]: line for line in self.good("doctor", "--json", **env).lines()}
@@ -284,17 +298,3 @@ return flow.pipeline("memory", function() return fill() end)
 
 
 place.main()
-    def test_an_attempt_with_large_products_is_warned_once_that_no_library_does_them(self):
-        self.write("products.lua", '''
-local flow = require "flow"
-local multiply = flow.task("multiply", { gpus = 1 }, function(ctx, size)
-  local x = flow.ones(size, 800):to("cuda")
-  for _ = 1, 2 do x:matmul(flow.ones(800, size):to("cuda")):sum() end
-end)
-return flow.pipeline("products", function() return { multiply(100), multiply(800) } end)
-''')
-        self.good("run", "products.lua")
-        (task, text), = [(line["task"], line["text"]) for line in self.good("logs", "--json").lines()]
-        self.assertTrue(text.startswith("warning: a large matrix product is done by flow's own kernel, which is many times slower"), text)
-        self.assertIn("multiply", task)
-
