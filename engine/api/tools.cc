@@ -214,7 +214,8 @@ std::vector<GpuLibrary> gpu_libraries() {
   if (libraries.empty()) return libraries;  // this build does not support GPUs
   auto nccl = nccl_version();
   libraries.push_back(
-      {"NCCL", nccl.ok(), nccl.ok() ? *nccl : host_route_text(nccl.error().message)});
+      {"NCCL", nccl.ok(),
+       nccl.ok() ? *nccl + ", " + nccl_path() : host_route_text(nccl.error().message)});
   return libraries;
 }
 

@@ -67,7 +67,7 @@ class Attempt final : public AttemptHost {
   void log_stream(uint32_t stream, std::string_view text, bool ends_line = true);
   void log_warnings();  // about what was just stored
   /// Logs a warning of flow itself about this attempt; `flow why` shows it too.
-  void warn(const std::string& text);
+  void warn(const std::string& text) override;
   /// The command of a process of this attempt as one short line, redacted.
   std::string shown_command(const Descendant& process) const;
   /// Redacts these values too from now on, in all text that leaves the attempt.

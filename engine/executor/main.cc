@@ -29,6 +29,7 @@ namespace flow {
 
 namespace {
 
+constexpr uint32_t kWholeGpuMilli = 1000;
 constexpr int kUncaughtExit = 4;  // the exit code of `flow` for an environment error
 
 /// Warm Lua VMs, one per bundle.
@@ -71,6 +72,7 @@ AttemptRequest request_of(const wire::Start& start, const std::string& state_dir
   request.cpus = std::max(1u, start.cpus());
   request.memory_bytes = start.memory_bytes();
   request.gpus = static_cast<uint32_t>(start.gpus_size());
+  request.shares_gpus = start.gpus_size() > 0 && start.gpus_milli() < kWholeGpuMilli;
   request.args = std::move(args);
   for (const wire::NamedValue& step : start.steps())
     request.steps[step.name()] = decoded(step.value());

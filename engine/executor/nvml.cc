@@ -12,6 +12,7 @@
 #include <set>
 
 #include "engine/base/clock.hpp"
+#include "kernels/cuda/driver_version.hpp"
 
 namespace flow {
 
@@ -55,6 +56,7 @@ constexpr int kSwitch = 2;
 constexpr int kSuccess = 0, kNotFound = 6, kTimeout = 10, kLost = 15;
 constexpr unsigned kTextMax = 96;
 constexpr const char* kLibrary = "libnvidia-ml.so.1";
+constexpr const char* kKeepGpus = "keep";
 
 struct NvmlFunctions {
   int (*init)() = nullptr;
@@ -65,6 +67,8 @@ struct NvmlFunctions {
   int (*name)(NvmlDevice, char*, unsigned) = nullptr;
   int (*memory)(NvmlDevice, NvmlMemory*) = nullptr;
   int (*pci)(NvmlDevice, PciInfo*) = nullptr;
+  int (*driver_release)(char*, unsigned) = nullptr;
+  int (*cuda_version)(int*) = nullptr;
   // in drivers with MIG
   int (*mig_mode)(NvmlDevice, unsigned*, unsigned*) = nullptr;
   int (*mig_count)(NvmlDevice, unsigned*) = nullptr;
@@ -105,6 +109,8 @@ std::string load(void* library, NvmlFunctions& functions) {
   need("nvmlDeviceGetName", functions.name);
   need("nvmlDeviceGetMemoryInfo", functions.memory);
   need("nvmlDeviceGetPciInfo_v3", functions.pci);
+  find(library, "nvmlSystemGetDriverVersion", functions.driver_release);
+  find(library, "nvmlSystemGetCudaDriverVersion_v2", functions.cuda_version);
   find(library, "nvmlDeviceGetMigMode", functions.mig_mode);
   find(library, "nvmlDeviceGetMaxMigDeviceCount", functions.mig_count);
   find(library, "nvmlDeviceGetMigDeviceHandleByIndex", functions.mig_device);
@@ -163,6 +169,15 @@ class NvmlMachine {
                               ? "its GPUs are in MIG mode and have no instance"
                               : inventory_.problems.front();
     return std::move(inventory_);
+  }
+
+  /// Why flow's kernels cannot run on these GPUs: "" unless the driver is known to be too old.
+  std::string old_driver() const {
+    char release[kTextMax] = "";
+    int version = 0;
+    if (!functions_.cuda_version || functions_.cuda_version(&version) != kSuccess) return "";
+    if (functions_.driver_release) functions_.driver_release(release, sizeof release);
+    return cuda::old_driver_text(release, version, cuda::needed_driver());
   }
 
   /// Whether the driver responds at all.
@@ -422,7 +437,23 @@ MachineGpus nvml_gpus() {
   MachineGpus none;
   NvmlFunctions functions;
   none.why_none = open_library(functions, none);
-  return none.why_none.empty() ? NvmlMachine(functions).list_gpus() : none;
+  if (!none.why_none.empty()) return none;
+  NvmlMachine machine(functions);
+  MachineGpus found = machine.list_gpus();
+  std::string old = found.gpus.empty() ? "" : machine.old_driver();
+  if (old.empty()) return found;
+  const char* kept = std::getenv(kOldDriverVariable);
+  if (kept != nullptr && std::string_view(kept) == kKeepGpus) {
+    found.problems.push_back(fmt::format("{}: tasks in Lua cannot use the GPUs", old));
+    return found;
+  }
+  none.why_none = fmt::format(
+      "{}: its GPUs are not used. Update the driver, or set {}={} if only commands use them, with "
+      "a CUDA of their own",
+      old, kOldDriverVariable, kKeepGpus);
+  none.problems = std::move(found.problems);
+  none.problems.push_back(none.why_none);
+  return none;
 }
 
 std::string nvml_watch(const std::vector<std::string>& uuids, const NvmlListeners& listeners) {

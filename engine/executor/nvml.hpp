@@ -15,7 +15,11 @@ namespace flow {
 /// Names a library to load instead of the driver's.
 constexpr const char* kNvmlVariable = "FLOW_NVML_LIB";
 
+/// `keep`: GPUs are used although their driver is too old for flow's kernels.
+constexpr const char* kOldDriverVariable = "FLOW_OLD_DRIVER";
+
 /// All GPUs of the machine, regardless of CUDA_VISIBLE_DEVICES; for one in MIG mode its instances.
+/// None if the driver is too old for the CUDA runtime that flow was built with.
 MachineGpus nvml_gpus();
 struct NvmlListeners {
   std::function<void(const std::string& uuid, uint32_t xid)> on_xid;

@@ -1,5 +1,6 @@
 #include "engine/executor/side_stream.hpp"
 
+#include <cstdlib>
 #include <mutex>
 #include <vector>
 
@@ -10,6 +11,25 @@ namespace flow {
 namespace {
 
 const tensors::Device kFirst{tensors::Device::cuda, 0};
+
+/// While it lives, a first use of CUDA loads all kernels at once, and not each one at its first
+/// launch: that may wait for the GPU, and so for a kernel of NCCL whose other ranks wait for this
+/// one. The attempt's programs do not inherit the variable.
+class EagerLoading {
+ public:
+  EagerLoading() : is_set_(std::getenv(kVariable) == nullptr) {
+    if (is_set_) ::setenv(kVariable, "EAGER", 0);
+  }
+  ~EagerLoading() {
+    if (is_set_) ::unsetenv(kVariable);
+  }
+  EagerLoading(const EagerLoading&) = delete;
+  EagerLoading& operator=(const EagerLoading&) = delete;
+
+ private:
+  static constexpr const char* kVariable = "CUDA_MODULE_LOADING";
+  const bool is_set_;
+};
 
 /// A stream next to the one for kernels, on the first GPU. Kernels run on the calling thread's
 /// stream.
@@ -41,7 +61,8 @@ class SideStream final : public GpuStream {
 Status SideStream::open() {
   // The stream for kernels already exists, and its GPU is the current one of this thread.
   try {
-    (void)kernels();
+    EagerLoading eager;
+    tensors::prepare_device(kFirst);
   } catch (const tensors::TensorError& failure) {
     return environment_error(failure.what());
   }

@@ -13,6 +13,7 @@
 #include <mutex>
 #include <string>
 
+#include "engine/base/cuda_libraries.hpp"
 #include "kernels/cuda/errors.hpp"
 
 namespace flow::cuda {
@@ -38,19 +39,19 @@ struct LtLibrary {
   FLOW_LT(MatmulPreferenceDestroy);
   FLOW_LT(MatmulPreferenceSetAttribute);
 #undef FLOW_LT
-  bool works = false;
+  LtUse use;
 
   LtLibrary() {
-    void* file = nullptr;
-    for (const char* name :
-         {"libcublasLt.so.13", "libcublasLt.so.12", "/usr/local/cuda/lib64/libcublasLt.so.13",
-          "/usr/local/cuda/lib64/libcublasLt.so.12"})
-      if (!file) file = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    if (!file) return;
-    works = true;
+    LoadedCudaLibrary file =
+        load_cuda_library({kLtVariable, {"libcublasLt.so.13", "libcublasLt.so.12"}});
+    use = {file.handle != nullptr, file.is_off, file.is_named, file.path, file.problem};
+    if (!use.works) return;
     auto find = [&](auto& function, const char* name) {
-      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(file, name));
-      works = works && function;
+      function =
+          reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(file.handle, name));
+      if (function) return;
+      use.works = false;
+      use.problem = file.path + " has no " + name;
     };
 #define FLOW_LT(name) find(name, "cublasLt" #name)
     FLOW_LT(GetVersion);
@@ -237,11 +238,33 @@ std::unique_ptr<LtPlan> plan_of(const LtLibrary& lt, cublasLtHandle_t handle, co
 
 }  // namespace
 
-size_t lt_version() { return library().works ? library().GetVersion() : 0; }
+size_t lt_version() { return library().use.works ? library().GetVersion() : 0; }
+
+LtUse lt_use() { return library().use; }
+
+std::string lt_absence() {
+  const LtUse& use = library().use;
+  if (use.works) return "cuBLASLt does not support its type, strides or epilogue";
+  if (use.is_off) return "cuBLASLt is " + use.problem;
+  return std::string(
+             "cuBLASLt cannot be used. Install it with the CUDA toolkit or as pip's "
+             "nvidia-cublas, or name its libcublasLt.so by ") +
+         kLtVariable + ": " + use.problem;
+}
+
+void lt_prepare() {
+  const LtLibrary& lt = library();
+  int device = 0;
+  if (!lt.use.works || cudaGetDevice(&device) != cudaSuccess || device >= kDevicesMax) return;
+  std::lock_guard lock(mutex);
+  cublasLtHandle_t& handle = handles[static_cast<size_t>(device)];
+  if (!handle && lt.Create(&handle) != CUBLAS_STATUS_SUCCESS) handle = nullptr;
+}
 
 int lt_product(Stream& stream, const LtProduct& p) {
   const LtLibrary& lt = library();
-  if (!lt.works || p.batches > INT32_MAX) return kUnsupported;
+  if (!lt.use.works) return lt.use.is_named ? kLtErrors : kUnsupported;
+  if (p.batches > INT32_MAX) return kUnsupported;
   cublasLtEpilogue_t epilogue;
   if (!epilogue_of(p, epilogue)) return kUnsupported;
   if (p.in == DType::f64 && epilogue != CUBLASLT_EPILOGUE_DEFAULT) return kUnsupported;

@@ -1,5 +1,7 @@
 // Matrix products by NVIDIA's library, if the machine has it.
 #pragma once
+#include <string>
+
 #include "kernels/table.hpp"
 
 namespace flow::cuda {
@@ -19,10 +21,27 @@ struct LtProduct {
   Unary activation = Unary::identity;
 };
 
-/// kUnsupported if the library is missing or does not support the product.
+/// Names a library instead of libcublasLt.so; `off`: flow's own kernels compute all products.
+constexpr const char* kLtVariable = "FLOW_CUBLASLT_LIB";
+
+/// kUnsupported if the library is missing or does not support the product; kLtErrors if the
+/// environment names one that cannot be used.
 int lt_product(Stream& stream, const LtProduct& product);
+
+/// Loads the library and creates its handle on the current device, if it works.
+void lt_prepare();
 
 /// cuBLASLt's version: 130002 is 13.0.2; 0: it is missing.
 size_t lt_version();
+
+/// The loaded library, or why there is none.
+struct LtUse {
+  bool works = false;
+  bool is_off = false, is_named = false;  // by the environment
+  std::string path, problem;
+};
+LtUse lt_use();
+/// Why it does not do a product that it was asked for, and what to do.
+std::string lt_absence();
 
 }  // namespace flow::cuda

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdlib>
 
+#include "engine/base/cuda_libraries.hpp"
 #include "kernels/cuda/cudnn_library.hpp"
 #include "kernels/cuda/errors.hpp"
 
@@ -156,15 +157,15 @@ void DnnLibrary::load(const std::string& path) {
   void* file = nullptr;
   if (!path.empty()) {
     file = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    path_ = path;
+    if (!file) problem_ = dlerror();
   } else {
-    for (const char* name : {"libcudnn.so.9", "/usr/local/cuda/lib64/libcudnn.so.9"})
-      if (!file) file = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    LoadedCudaLibrary loaded = load_cuda_library({"", {"libcudnn.so.9"}});
+    file = loaded.handle;
+    path_ = loaded.path;
+    problem_ = loaded.problem;
   }
-  if (!file) {
-    const char* words = dlerror();
-    problem_ = words ? words : "it was not found";
-    return;
-  }
+  if (!file) return;
   auto find = [&](auto& function, const char* name) {
     function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(file, name));
     if (!function) problem_ = std::string("it has no ") + name;
@@ -315,9 +316,11 @@ const char* cudnn_error_text(int code) {
 }
 
 CudnnUse cudnn_use() {
-  if (cudnn_name().is_off) return {false, true, true, std::string("disabled by ") + kCudnnVariable};
+  if (cudnn_name().is_off)
+    return {false, true, true, std::string("disabled by ") + kCudnnVariable, 0, 0, ""};
   return {cudnn_library().works(), false,       cudnn_name().is_named,
-          cudnn_library().text(),  cudnn_asked, cudnn_done};
+          cudnn_library().text(),  cudnn_asked, cudnn_done,
+          cudnn_library().path()};
 }
 
 void use_cudnn(bool is_asked) { cudnn_is_asked = is_asked; }

@@ -35,6 +35,7 @@ struct CudnnUse {
   bool is_off = false, is_named = false;  // by the environment
   std::string library;
   int64_t asked = 0, done = 0;
+  std::string path;  // of the library's file
 };
 CudnnUse cudnn_use();
 void use_cudnn(bool is_asked);

@@ -10,7 +10,7 @@ namespace flow::cuda::dnn {
 
 class DnnLibrary {
  public:
-  /// Loads `path`; empty: libcudnn.so.9 from the system's search path.
+  /// Loads `path`; empty: the libcudnn.so.9 that the search for NVIDIA's libraries finds.
   explicit DnnLibrary(const std::string& path);
   ~DnnLibrary();
   DnnLibrary(const DnnLibrary&) = delete;
@@ -19,6 +19,7 @@ class DnnLibrary {
   /// Why it does not work, or its version.
   std::string text() const;
   const std::string& problem() const { return problem_; }
+  const std::string& path() const { return path_; }  // of the loaded file
   const DnnCalls& calls() const { return calls_; }
 
   int run(Stream& stream, int device, const Convolution& convolution);
@@ -38,7 +39,7 @@ class DnnLibrary {
   AlgorithmChoice choose(CudnnHandle handle, const Numbers& numbers, const Call& call) const;
 
   DnnCalls calls_;
-  std::string problem_;
+  std::string path_, problem_;
   std::mutex mutex_;                    // guards the members below and the handles' streams
   std::map<int, CudnnHandle> handles_;  // by device; null: cuDNN does not work there
   std::map<std::pair<int, Numbers>, AlgorithmChoice> choices_;

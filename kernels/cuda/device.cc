@@ -3,7 +3,9 @@
 
 #include <cuda_runtime.h>
 
+#include "kernels/cuda/cublaslt.hpp"
 #include "kernels/cuda/cudnn.hpp"
+#include "kernels/cuda/driver_version.hpp"
 #include "kernels/cuda/errors.hpp"
 
 namespace flow::cuda {
@@ -11,6 +13,13 @@ namespace {
 
 bool is_no_device(cudaError_t error) {
   return error == cudaErrorNoDevice || error == cudaErrorInsufficientDriver;
+}
+
+// CUDA returns the same error without any driver, whose version is then 0.
+std::string old_driver() {
+  int supported = 0;
+  if (cudaDriverGetVersion(&supported) != cudaSuccess) supported = 0;
+  return old_driver_text(driver_release(), supported, needed_driver());
 }
 
 Error error_of(const char* what, cudaError_t error) {
@@ -49,8 +58,12 @@ Result<int> device_count() {
   if (error == cudaSuccess) return count;
   if (!is_no_device(error)) return error_of("be counted", error);
   cudaGetLastError();
+  if (std::string old = old_driver(); !old.empty()) return environment_error(old);
   return 0;
 }
+
+// A release of the driver runs programs of all runtimes of its major version.
+int needed_driver() { return CUDART_VERSION / 1000 * 1000; }
 
 Result<DeviceInfo> describe(int device) {
   cudaDeviceProp properties;
@@ -103,6 +116,30 @@ Result<char*> allocate(size_t bytes, void* stream) {
 Status release(char* data, void* stream) {
   return status_of("release memory", cudaFreeAsync(data, native(stream)));
 }
+Status release_idle(char* data) {
+  FLOW_TRY(status_of("finish its work", cudaDeviceSynchronize()));
+  return status_of("release memory", cudaFree(data));
+}
+
+Result<PoolUse> pool_use(int device) {
+  cudaMemPool_t pool;
+  FLOW_TRY(status_of("return its memory pool", cudaDeviceGetDefaultMemPool(&pool, device)));
+  uint64_t reserved = 0, used = 0;
+  FLOW_TRY(status_of("return the size of its memory pool",
+                     cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &reserved)));
+  FLOW_TRY(status_of("return the use of its memory pool",
+                     cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &used)));
+  return PoolUse{reserved, used};
+}
+
+Status trim_pool(int device) {
+  cudaMemPool_t pool;
+  FLOW_TRY(status_of("return its memory pool", cudaDeviceGetDefaultMemPool(&pool, device)));
+  return status_of("return cached memory", cudaMemPoolTrimTo(pool, 0));
+}
+
+void load_product_library() { lt_prepare(); }
+
 Result<char*> allocate_pinned(size_t bytes) {
   void* data = nullptr;
   cudaError_t error = cudaMallocHost(&data, bytes);
@@ -178,7 +215,12 @@ bool has_device_failed(void* stream) {
 
 const char* error_text(int code) {
   if (code >= kDnnErrors) return cudnn_error_text(code);
-  if (code >= kLtErrors) return "cuBLASLt rejected a product that it had accepted";
+  if (code == kLtErrors) {
+    static const std::string text = std::string("the library that ") + kLtVariable +
+                                    " names cannot be used: " + lt_use().problem;
+    return text.c_str();
+  }
+  if (code > kLtErrors) return "cuBLASLt rejected a product that it had accepted";
   auto error = static_cast<cudaError_t>(code);
   return is_no_device(error) ? "no GPU here" : cudaGetErrorString(error);
 }

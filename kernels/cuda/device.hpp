@@ -18,8 +18,8 @@ struct DeviceInfo {
   int processors = 0;
 };
 
-/// 0 if there is no GPU or no driver. An error if this build has no CUDA, or for any other problem
-/// of the driver.
+/// 0 if there is no GPU or no driver. An error if this build has no CUDA, if the driver is too old,
+/// or for any other problem of it.
 Result<int> device_count();
 Result<DeviceInfo> describe(int device);
 /// For this thread. The device's memory pool keeps released memory for the next allocation.
@@ -34,6 +34,21 @@ Status wait_for(void* stream);
 /// In the stream's order.
 Result<char*> allocate(size_t bytes, void* stream);
 Status release(char* data, void* stream);
+/// Memory whose stream has ended: waits for the device first.
+Status release_idle(char* data);
+
+/// Of the device's memory pool, in bytes: what it took from the device, and what is allocated of
+/// that. The rest is cached for later allocations.
+struct PoolUse {
+  size_t reserved = 0, used = 0;
+};
+Result<PoolUse> pool_use(int device);
+/// Returns cached memory to the device. Memory that a stream releases is cached only once the
+/// stream has reached the release.
+Status trim_pool(int device);
+
+/// Loads what the first product would load, which may wait for the device: cuBLASLt.
+void load_product_library();
 /// Pinned host memory: copies from and to it are asynchronous.
 Result<char*> allocate_pinned(size_t bytes);
 Status release_pinned(char* data);

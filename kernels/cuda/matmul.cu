@@ -1,6 +1,7 @@
 // Matrix products: by cuBLASLt if it is available and supports the operands' layouts, otherwise by
 // this folder's own tiles.
 #include "kernels/cuda/gemm.cuh"
+#include "kernels/cuda/own_products.hpp"
 #ifndef FLOW_EMULATE
 #include "kernels/cuda/cublaslt.hpp"
 #endif
@@ -136,6 +137,14 @@ int lt_matmul(Stream& stream, const Gemm& g, const MatrixSides<T>& s, DType dtyp
 }
 #endif
 
+std::string why_not_the_library() {
+#ifdef FLOW_EMULATE
+  return "this GPU is emulated";
+#else
+  return lt_absence();
+#endif
+}
+
 }  // namespace
 
 int matmul(Stream& stream, const View& a, const View& b, double alpha, double beta,
@@ -186,6 +195,9 @@ int matmul(Stream& stream, const View& a, const View& b, double alpha, double be
     if (code != kUnsupported) return code;
     stream.scratch.used = 0;  // drops scratch of the library's attempt
 #endif
+    note_own_product(2.0 * static_cast<double>(g.rows) * static_cast<double>(g.columns) *
+                         static_cast<double>(g.depth) * static_cast<double>(g.batches),
+                     why_not_the_library);
     return launch_gemm<C>(stream, g, sides);
   });
 }

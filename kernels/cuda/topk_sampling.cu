@@ -192,7 +192,10 @@ __global__ void __launch_bounds__(kBlockThreads)
               uniform_double(seed, first + static_cast<uint64_t>(row), RandomUse::sample) * before;
       }
       __syncthreads();
-      if (result.place == ~0ull) {  // the sums were rounded to less than the target
+      // Read by all before a warp writes it below, so that all take the same branch.
+      bool is_drawn = result.place != ~0ull;
+      __syncthreads();
+      if (!is_drawn) {  // the sums were rounded to less than the target
         for (int64_t i = group.rank; i < rows.columns; i += group.size)
           if (convert<double>(from[i]) == largest)
             atomicMin(&result.place, static_cast<unsigned long long>(i));

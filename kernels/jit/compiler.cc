@@ -6,8 +6,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
+
+#include "engine/base/cuda_libraries.hpp"
 
 namespace flow::jit {
 
@@ -45,26 +46,6 @@ NvrtcCalls calls{};  // filled once, by Compiler::load
 
 Error failed(const char* what, int code) {
   return environment_error(fmt::format("NVRTC failed to {}: {}", what, calls.GetErrorString(code)));
-}
-
-// Folders in which CUDA may be, in addition to the loader's search path.
-std::vector<std::string> homes() {
-  std::vector<std::string> found;
-  for (const char* name : {"CUDA_HOME", "CUDA_PATH"})
-    if (const char* home = std::getenv(name); home != nullptr && *home != 0)
-      found.emplace_back(home);
-  found.emplace_back("/usr/local/cuda");
-  return found;
-}
-
-std::vector<std::string> candidates() {
-  std::vector<std::string> paths;
-  constexpr const char* kNames[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
-  for (const char* name : kNames) paths.emplace_back(name);
-  for (const std::string& home : homes())
-    for (const char* folder : {"/lib64/", "/targets/x86_64-linux/lib/", "/targets/sbsa-linux/lib/"})
-      for (const char* name : kNames) paths.push_back(home + folder + name);
-  return paths;
 }
 
 class NvrtcProgramScope {
@@ -139,17 +120,20 @@ Result<const Compiler*> Compiler::get() {
 }
 
 Result<Compiler> Compiler::load() {
-  void* library = nullptr;
-  for (const std::string& path : candidates())
-    if (library == nullptr) library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr)
+  LoadedCudaLibrary library =
+      load_cuda_library({kNvrtcVariable, {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"}});
+  if (library.is_off) return environment_error("NVRTC, which compiles it, is " + library.problem);
+  if (library.handle == nullptr && library.is_named)
+    return environment_error(fmt::format("the library that {} names cannot be used: {}",
+                                         kNvrtcVariable, library.problem));
+  if (library.handle == nullptr)
     return environment_error(
-        "NVRTC, which compiles it, was not found: install libnvrtc of CUDA 13 or 12, or set "
-        "CUDA_HOME to the folder of the CUDA toolkit. Searched for libnvrtc.so.13, libnvrtc.so.12 "
-        "and libnvrtc.so in the system's search path, and in " +
-        homes().front());
+        fmt::format("NVRTC, which compiles it, was not found: install libnvrtc of CUDA 13 or 12, "
+                    "name it by {}, or set CUDA_HOME to the folder of the CUDA toolkit: {}",
+                    kNvrtcVariable, library.problem));
   Compiler compiler;
-  FLOW_TRY(compiler.find_calls(library));
+  compiler.path_ = library.path;
+  FLOW_TRY(compiler.find_calls(library.handle));
   int count = 0;
   calls.Version(&compiler.major_, &compiler.minor_);
   if (calls.GetNumSupportedArchs(&count) == kSuccess && count > 0 && count <= kArchsMax) {
@@ -193,14 +177,9 @@ Status Compiler::find_calls(void* library) {
 
 // cuda_fp16.h and similar headers are near the library; NVRTC has no default folder for them.
 void Compiler::find_headers() {
-  std::vector<fs::path> folders;
-  Dl_info about{};
-  if (::dladdr(reinterpret_cast<void*>(calls.Version), &about) != 0) {
-    std::error_code failed;
-    fs::path library = fs::canonical(about.dli_fname, failed);
-    if (!failed) folders.push_back(library.parent_path().parent_path() / "include");
-  }
-  for (const std::string& home : homes()) folders.push_back(fs::path(home) / "include");
+  std::vector<fs::path> folders{fs::path(path_).parent_path().parent_path() / "include"};
+  for (const std::string& folder : cuda_header_folders(CudaSearch::of_process()))
+    folders.emplace_back(folder);
   for (const fs::path& folder : folders) {
     if (::access((folder / "cuda_fp16.h").c_str(), R_OK) != 0) continue;
     includes_.push_back(folder.string());

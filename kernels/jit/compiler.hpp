@@ -7,6 +7,9 @@
 
 namespace flow::jit {
 
+/// Names a library instead of the libnvrtc.so that is found; `off`: no kernel is compiled.
+constexpr const char* kNvrtcVariable = "FLOW_NVRTC_LIB";
+
 /// Code for one architecture.
 struct KernelImage {
   bool is_ptx = false;  // text that the driver compiles for a GPU newer than the compiler
@@ -34,6 +37,8 @@ class Compiler {
   /// the remedy.
   static Result<const Compiler*> get();
 
+  /// The loaded file.
+  const std::string& path() const { return path_; }
   /// "13.0 /usr/local/cuda/include": equal versions produce equal code.
   const std::string& version() const { return version_; }
   /// The compiler options for an order, with the architecture; an Error if the compiler supports no
@@ -48,7 +53,7 @@ class Compiler {
   Status find_calls(void* library);
   void find_headers();
 
-  std::string version_;
+  std::string path_, version_;
   std::vector<std::string> includes_;
   std::vector<int> archs_;  // ascending
   int major_ = 0, minor_ = 0;

@@ -242,8 +242,9 @@ double item_of(const Tensor& x) {
     throw TensorError(fmt::format("x:item() is of one element, not of {}", text_of(x)));
   double value = 0;
   NoRecord off;
-  Tensor wide = cast(x.detached(), DType::f64);
-  move_bytes(wide.device(), wide.view().data, {}, &value, sizeof value);
+  // Moved first: the GPU would launch a kernel for the cast.
+  Tensor wide = cast(move(x.detached(), {}), DType::f64);
+  move_bytes({}, wide.view().data, {}, &value, sizeof value);
   return value;
 }
 
@@ -252,8 +253,8 @@ int64_t integer_of(const Tensor& x) {
     throw TensorError(fmt::format("x:item() is of one element, not of {}", text_of(x)));
   int64_t value = 0;
   NoRecord off;
-  Tensor wide = cast(x.detached(), DType::i64);
-  move_bytes(wide.device(), wide.view().data, {}, &value, sizeof value);
+  Tensor wide = cast(move(x.detached(), {}), DType::i64);
+  move_bytes({}, wide.view().data, {}, &value, sizeof value);
   return value;
 }
 

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <mutex>
+#include <set>
 #include <utility>
 
 #include "kernels/cuda/device.hpp"
@@ -16,6 +18,35 @@ namespace {
 
 // Of all threads: bytes of this process on each GPU, for the message when one is full.
 std::atomic<size_t> held_bytes[kDevicesMax];
+
+// The streams of all threads that have not ended.
+class LiveStreams {
+ public:
+  void add(void* stream) {
+    std::lock_guard lock(mutex_);
+    streams_.insert(stream);
+  }
+  void remove(void* stream) {
+    std::lock_guard lock(mutex_);
+    streams_.erase(stream);
+  }
+  /// Releases in the stream's order if it is alive, which it stays meanwhile.
+  bool release(char* data, void* stream) {
+    std::lock_guard lock(mutex_);
+    if (!streams_.contains(stream)) return false;
+    (void)cuda::release(data, stream);
+    return true;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<void*> streams_;
+};
+
+LiveStreams& live_streams() {
+  static auto* made = new LiveStreams;  // tensors may be dropped after static objects
+  return *made;
+}
 
 [[noreturn]] void no_gpu(const Device& device, const std::string& why) {
   throw TensorError(fmt::format("{} can't be used: {}", text_of(device), why));
@@ -60,6 +91,7 @@ Stream& cuda_stream(const Device& device) {
   if (own.cuda.size() <= index) own.cuda.resize(index + 1);
   Stream& made = own.cuda[index];
   made.native = checked(device, cuda::new_stream());
+  live_streams().add(made.native);
   made.fault =
       reinterpret_cast<int64_t*>(checked(device, cuda::allocate(sizeof(int64_t), made.native)));
   check(device,
@@ -96,8 +128,23 @@ void finish_calls(const Device& device, char* to, const char* from, size_t bytes
 
 void (*check_operand)(const char* row, const View& operand) = nullptr;
 
+// No wait: a hanging GPU must not keep the process. The stream ends when its work is done.
 Runtime::~Runtime() {
   if (cpu.scratch.data != nullptr) free_host_memory(cpu.scratch.data, cpu.scratch.bytes);
+  staging.clear();
+  for (size_t index = 0; index < cuda.size(); index++) {
+    Stream& stream = cuda[index];
+    if (stream.native == nullptr || !cuda::set_device(static_cast<int>(index)).ok()) continue;
+    live_streams().remove(stream.native);
+    if (stream.scratch.data != nullptr) {
+      held_bytes[index] -= stream.scratch.bytes;
+      (void)cuda::release(stream.scratch.data, stream.native);
+    }
+    if (stream.fault != nullptr)
+      (void)cuda::release(reinterpret_cast<char*>(stream.fault), stream.native);
+    (void)cuda::free_stream(stream.native);
+  }
+  cuda.clear();
 }
 
 Runtime& runtime() {
@@ -137,7 +184,8 @@ void grow_scratch(const Device& device) {
       throw TensorError(fmt::format(
           "out of memory: an operation needs {} bytes in addition to its operands", bytes));
   } else {
-    if (scratch.data != nullptr) release_device_memory(device, scratch.data, scratch.bytes);
+    if (scratch.data != nullptr)
+      release_device_memory(device, stream_of(device).native, scratch.data, scratch.bytes);
     scratch = {};
     scratch.data = static_cast<char*>(allocate_device_memory(device, bytes));
   }
@@ -153,22 +201,43 @@ void fail_call(const Device& device, const char* row, int code) {
                                 kernels_of(device).error_text(code)));
 }
 
+namespace {
+
+// Where the memory of a full GPU is. The parts add up to the whole.
+std::string memory_text(const Device& device) {
+  Result<cuda::DeviceInfo> info = cuda::describe(device.index);
+  Result<cuda::PoolUse> pool = cuda::pool_use(device.index);
+  if (!info.ok() || !pool.ok()) return "how its memory is used cannot be read";
+  size_t held = held_bytes[static_cast<size_t>(device.index)].load();
+  size_t reserved = std::max(pool->reserved, held);
+  size_t known = reserved + info->memory_free;
+  return fmt::format(
+      "of its {} bytes, this process's tensors hold {}, its memory pool caches {}, other "
+      "processes and libraries hold {}, and {} are free",
+      info->memory_total, held, reserved - held,
+      info->memory_total > known ? info->memory_total - known : 0, info->memory_free);
+}
+
+// Lua sees a tensor as a few bytes, so garbage may fill the GPU; and what the pool caches may be in
+// pieces that are too small.
+bool free_memory(const Device& device, Stream& stream) {
+  bool has_collected = runtime().budget != nullptr && runtime().budget->collect();
+  bool has_trimmed = cuda::wait_for(stream.native).ok() && cuda::trim_pool(device.index).ok();
+  return has_collected || has_trimmed;
+}
+
+}  // namespace
+
 void* allocate_device_memory(const Device& device, size_t bytes) {
   Stream& stream = stream_of(device);
   auto index = static_cast<size_t>(device.index);
-  Result<char*> taken = cuda::allocate(std::max<size_t>(bytes, 1), stream.native);
-  // Lua sees a tensor as a few bytes: garbage may fill the GPU.
-  if (!taken.ok() && runtime().budget != nullptr && runtime().budget->collect())
-    taken = cuda::allocate(std::max<size_t>(bytes, 1), stream.native);
-  if (!taken.ok()) {
-    Result<cuda::DeviceInfo> info = cuda::describe(device.index);
-    std::string room = "its free memory cannot be read";
-    if (info.ok())
-      room = fmt::format("{} of its {} bytes are free, this process holds {}", info->memory_free,
-                         info->memory_total, held_bytes[index].load());
+  size_t size = std::max<size_t>(bytes, 1);
+  Result<char*> taken = cuda::allocate(size, stream.native);
+  if (!taken.ok() && free_memory(device, stream)) taken = cuda::allocate(size, stream.native);
+  if (!taken.ok())
     throw TensorError(fmt::format("out of memory on {}: {} bytes were requested; {} ({})",
-                                  text_of(device), bytes, room, taken.error().message));
-  }
+                                  text_of(device), bytes, memory_text(device),
+                                  taken.error().message));
   held_bytes[index] += bytes;
   return *taken;
 }
@@ -179,11 +248,42 @@ size_t device_bytes_held() {
   return all;
 }
 
-void release_device_memory(const Device& device, void* data, size_t bytes) {
+// An earlier error returns here again, and the next call reports it.
+void release_device_memory(const Device& device, void* stream, void* data, size_t bytes) noexcept {
   if (data == nullptr) return;
-  held_bytes[static_cast<size_t>(device.index)] -= bytes;
-  // An earlier error returns here again, and the next call reports it.
-  (void)cuda::release(static_cast<char*>(data), stream_of(device).native);
+  auto index = static_cast<size_t>(device.index);
+  held_bytes[index] -= bytes;
+  Runtime& own = runtime();
+  if (own.chosen != device.index && cuda::set_device(device.index).ok()) own.chosen = device.index;
+  bool is_own = index < own.cuda.size() && own.cuda[index].native == stream;
+  if (is_own)
+    (void)cuda::release(static_cast<char*>(data), stream);
+  else if (!live_streams().release(static_cast<char*>(data), stream))
+    (void)cuda::release_idle(static_cast<char*>(data));
+}
+
+void prepare_device(const Device& device) {
+  (void)stream_of(device);
+  check(device, staging_of(device).reserve());
+  cuda::load_product_library();
+}
+
+void release_cached_memory(bool is_shared) {
+  Runtime& own = runtime();
+  for (size_t index = 0; index < own.cuda.size(); index++) {
+    Stream& stream = own.cuda[index];
+    if (stream.native == nullptr) continue;
+    Device device{Device::cuda, static_cast<int>(index)};
+    if (stream.scratch.bytes > kScratchKept) {
+      release_device_memory(device, stream.native, stream.scratch.data, stream.scratch.bytes);
+      stream.scratch = {};
+    }
+    // A GPU with an error returns it again, where it is reported.
+    if (is_shared && cuda::set_device(device.index).ok()) {
+      own.chosen = device.index;
+      if (cuda::wait_for(stream.native).ok()) (void)cuda::trim_pool(device.index);
+    }
+  }
 }
 
 void move_bytes(const Device& from_device, const void* from, const Device& to_device, void* to,

@@ -24,7 +24,9 @@ constexpr int kDevicesMax = 64;
 
 struct Runtime {
   Runtime() = default;
-  ~Runtime();  // frees the thread's device memory and streams
+  /// Frees the thread's scratch, pinned buffers and streams. Tensors that outlive it are released
+  /// once the GPU is idle.
+  ~Runtime();
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
 
@@ -80,7 +82,17 @@ void call(const Device& device, int (*Kernels::*row)(Stream&, Parameters...), co
 void* allocate_device_memory(const Device& device, size_t bytes);
 /// By this process, on all GPUs.
 size_t device_bytes_held();
-void release_device_memory(const Device& device, void* data, size_t bytes);
+/// In the order of `stream`, on which it was allocated, by any thread. Never throws.
+void release_device_memory(const Device& device, void* stream, void* data, size_t bytes) noexcept;
+
+/// Allocates and loads now what the thread's first calls on the GPU would, because that may wait
+/// for the GPU: within a gang, for a kernel that waits for another rank.
+void prepare_device(const Device& device);
+/// Scratch that is kept between attempts.
+constexpr size_t kScratchKept = size_t{64} << 20;
+/// At an attempt's end: releases larger scratch. `is_shared`: other processes use the GPUs too, and
+/// get the memory that this one caches.
+void release_cached_memory(bool is_shared);
 /// Copies bytes between two devices of any kind; for host memory it is done when it returns.
 void move_bytes(const Device& from_device, const void* from, const Device& to_device, void* to,
                 size_t bytes);

@@ -49,6 +49,12 @@ Status Staging::prepare(PinnedBuffer& buffer, bool needs_data) {
   return finish(buffer);
 }
 
+Status Staging::reserve() {
+  FLOW_TRY(prepare_fault());
+  for (PinnedBuffer& each : buffers_) FLOW_TRY(prepare(each, true));
+  return {};
+}
+
 Status Staging::prepare_fault() {
   if (fault_ != nullptr) return {};
   auto data = cuda::allocate_pinned(sizeof *fault_);

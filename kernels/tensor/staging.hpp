@@ -15,6 +15,8 @@ class Staging {
   Staging() = default;
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
+  /// Allocates all buffers now: an allocation of pinned memory may wait for the GPU.
+  Status reserve();
   ~Staging();
   /// In the stream's order; `from` may change when it returns.
   Status to_device(char* to, const char* from, size_t bytes, void* stream);

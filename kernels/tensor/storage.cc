@@ -136,6 +136,7 @@ RefPtr<Storage> Storage::allocate(Device device, size_t bytes) {
   if (device.kind == Device::cuda) {
     made->data_ = static_cast<char*>(allocate_device_memory(device, bytes));
     made->bytes_ = bytes;
+    made->stream_ = stream_of(device).native;
     if (runtime().budget != nullptr) runtime().budget->note_device(bytes);
     return made;
   }
@@ -179,7 +180,7 @@ Storage::~Storage() {
     return;
   }
   if (device_.kind == Device::cuda) {
-    release_device_memory(device_, data_, bytes_);
+    release_device_memory(device_, stream_, data_, bytes_);
     return;
   }
   if (data_ != nullptr) free_host_memory(data_, bytes_);

@@ -69,6 +69,7 @@ class Storage : public RefCounted {
   char* data_ = nullptr;
   size_t bytes_ = 0;
   Device device_;
+  void* stream_ = nullptr;  // of a GPU, in whose order the memory is released
   std::shared_ptr<MemoryBudget> budget_;
   std::shared_ptr<const void> keep_;
   bool is_own_ = false;

@@ -24,8 +24,16 @@ Status Comm::record_failure(Status status) {
 
 Status Comm::run(const CollectiveCall& call) { return record_failure(communicator_->run(call)); }
 
+// On GPUs a wait orders the kernels only, so that the calls can be launched together.
 Status Comm::run(Exchange& exchange) {
-  for (const CollectiveCall& call : exchange.calls) FLOW_TRY(run(call));
+  bool is_device = std::all_of(exchange.calls.begin(), exchange.calls.end(),
+                               [](const CollectiveCall& call) { return call.is_device; });
+  if (is_device && exchange.calls.size() > 1) {
+    for (const auto& work : communicator_->start_all(exchange.calls))
+      FLOW_TRY(record_failure(work->wait()));
+  } else {
+    for (const CollectiveCall& call : exchange.calls) FLOW_TRY(run(call));
+  }
   for (const auto& step : exchange.after) step();
   return {};
 }
@@ -35,8 +43,7 @@ std::shared_ptr<PendingExchange> Comm::start(const char* method, Exchange exchan
   underway->method = method;
   underway->exchange = std::move(exchange);
   pending_.push_back(underway);
-  for (const CollectiveCall& call : underway->exchange.calls)
-    underway->works.push_back(communicator_->start(call));
+  underway->works = communicator_->start_all(underway->exchange.calls);
   return underway;
 }
 

@@ -72,6 +72,8 @@ class AttemptHost {
     log(line);
     line.clear();
   }
+  /// One line about the attempt from flow itself.
+  virtual void warn(const std::string& text) { log("warning: " + text); }
   virtual void progress(double fraction, const Value& metrics) = 0;
   /// Without a step the point gets the one after the step of the series' last point, from 1 on.
   virtual void metric(const std::string& name, double value, std::optional<int64_t> step) = 0;
@@ -131,6 +133,7 @@ struct AttemptRequest {
   uint32_t cpus = 1;                   // BLAS threads
   int64_t memory_bytes = 0;            // limit of the VM; 0: none
   uint32_t gpus = 0;                   // visible GPUs: "cuda:0" and so on
+  bool shares_gpus = false;            // the task has a part of a GPU
   Value args;                          // list of positional arguments, refs resolved
   std::map<std::string, Value> steps;  // finished steps
   std::map<std::string, Value> signals;

@@ -11,9 +11,10 @@ std::vector<GpuLibrary> script_gpu_libraries() {
   auto compiler = jit::Compiler::get();
   if (compiler.ok()) {
     std::string version = (*compiler)->version();  // and the folders of its headers
-    found.push_back({"NVRTC", true, "NVRTC " + version.substr(0, version.find(' '))});
+    found.push_back({"NVRTC", true,
+                     "NVRTC " + version.substr(0, version.find(' ')) + ", " + (*compiler)->path()});
   } else {
-    found.push_back({"NVRTC", false, "flow.kernel fails: " + compiler.error().message});
+    found.push_back({"NVRTC", false, "`flow.kernel` fails: " + compiler.error().message});
   }
   return found;
 }

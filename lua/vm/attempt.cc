@@ -7,6 +7,7 @@
 
 #include "engine/base/size_units.hpp"
 #include "flow/tags.hpp"
+#include "kernels/cuda/own_products.hpp"
 #include "kernels/tensor/runtime.hpp"
 #include "lua/context/comm.hpp"
 #include "lua/state/arguments.hpp"
@@ -96,7 +97,9 @@ void ScriptState::end_attempt() {
   close_files(L_);
   flush_output(L_);
   bool holds_files = budget_->take_mapped();
-  if (memory_.tensors > kTensorsLeft || holds_files) lua_gc(L_, LUA_GCCOLLECT);
+  bool shares_gpus = context_.request != nullptr && context_.request->shares_gpus;
+  if (memory_.tensors > kTensorsLeft || holds_files || shares_gpus) lua_gc(L_, LUA_GCCOLLECT);
+  tensors::release_cached_memory(shares_gpus);
   context_.request = nullptr;
   context_.host = nullptr;
   context_.graph = &graph_;
@@ -191,6 +194,7 @@ AttemptOutcome ScriptState::attempt(const AttemptRequest& request, AttemptHost& 
     return failed(fmt::format("`{}` is not a Lua task", task.def.name));
   AttemptOutcome outcome;
   TensorScope scope(budget_);
+  cuda::ProductWarnings warnings([&host](const std::string& text) { host.warn(text); });
   begin_attempt(request, host);
   AttemptCall attempt{this, &request, &outcome, is_service};
   lua_pushcfunction(L_, attempt_body);

@@ -157,11 +157,37 @@ class GangGpus(place.Place):
         for when in "late", "early":
             self.assertEqual(self.runs_alike("options.gpus = 1", FLOW_EMULATED_STREAMS=when), [(0, BY_NCCL)])
             calls = self.nccl_calls()
+            self.assertEqual(calls.pop(("group", 0)), 1, "a list of seven tensors is one launch")
             self.assertEqual({what for what, _ in calls}, {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "send", "recv"})
             # NCCL's numbers of the types: u8 1, i32 2, i64 4, f16 6, f32 7, f64 8, bf16 9.
             self.assertEqual({kind for what, kind in calls if what == "all_reduce"}, {1, 2, 4, 6, 7, 8, 9})
             self.assertEqual(calls["send", 2], 3, "all_to_all is a group of messages")
             os.unlink(self.path("calls"))
+
+    def test_ranks_load_kernels_and_libraries_before_their_first_collective(self):
+        self.write("loads.lua", '''
+local flow = require "flow"
+local loads = flow.task("loads", { ranks = 2, gpus = 1 }, function(ctx)
+  ctx.comm:all_reduce(flow.ones(1):to("cuda"))
+  local program <close> = io.popen("echo ${CUDA_MODULE_LOADING-unset}")
+  return program:read("l")
+end)
+return flow.pipeline("loads", function() return loads() end)
+''')
+        self.good("run", "loads.lua", FLOW_EMULATED_LOG=self.path("loaded"))
+        self.assertEqual(self.read("loaded"), "kernels EAGER\n" * 2)
+        self.assertEqual(self.show()["result"], "unset")
+
+    def test_only_tasks_that_share_a_gpu_return_its_cached_memory(self):
+        for gpus, log in ("1", ""), ("0.5", "trim\n"):
+            self.write("memory.lua", '''
+local flow = require "flow"
+local fill = flow.task("fill", { gpus = %s }, function() return flow.ones(1000):to("cuda"):sum() end)
+return flow.pipeline("memory", function() return fill() end)
+''' % gpus)
+            self.write("trims", "")
+            self.good("run", "memory.lua", FLOW_EMULATED_LOG=self.path("trims"))
+            self.assertEqual(self.read("trims"), log)
 
     def test_shared_gpus_exchange_through_host_memory(self):
         self.write("machine", GPUS.splitlines(True)[0])
@@ -243,6 +269,20 @@ class GangGpus(place.Place):
         self.end(client)
         self.assertEqual(self.show()["status"], "cancelled")
 
+    def test_an_attempt_with_large_products_is_warned_once_that_no_library_does_them(self):
+        self.write("products.lua", '''
+local flow = require "flow"
+local multiply = flow.task("multiply", { gpus = 1 }, function(ctx, size)
+  local x = flow.ones(size, 800):to("cuda")
+  for _ = 1, 2 do x:matmul(flow.ones(800, size):to("cuda")):sum() end
+end)
+return flow.pipeline("products", function() return { multiply(100), multiply(800) } end)
+''')
+        self.good("run", "products.lua")
+        (task, text), = [(line["task"], line["text"]) for line in self.good("logs", "--json").lines()]
+        self.assertTrue(text.startswith("warning: a large matrix product is done by flow's own kernel, which is many times slower"), text)
+        self.assertIn("multiply", task)
+
     def test_doctor_shows_which_nccl_is_used(self):
         def said(**env):
             lines = {line["check"]: line for line in self.good("doctor", "--json", **env).lines()}
@@ -251,7 +291,7 @@ class GangGpus(place.Place):
         # This build supports no GPUs and names the option that left them out.
         if cuda.startswith("left out"):
             return self.assertEqual((verdict, text), ("ok", "loaded where it is needed (libnccl.so.2)"))
-        self.assertEqual((verdict, text), ("ok", "NCCL 2.28.9"))
+        self.assertEqual((verdict, text), ("ok", "NCCL 2.28.9, " + os.environ["FLOW_TEST_NCCL"]))
         verdict, text, _ = said(FLOW_NCCL_LIB="/nowhere.so")
         self.assertEqual(verdict, "warning")
         self.assertIn(THROUGH_HOSTS + "NCCL can't be used: it can't be loaded: /nowhere.so", text)

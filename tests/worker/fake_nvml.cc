@@ -1,6 +1,7 @@
 // A replacement for the driver's library. FLOW_FAKE_NVML names a text file that describes the
 // machine:
 //
+//   driver RELEASE CUDA           the driver's release, and its CUDA, such as 12040
 //   gpu UUID MIB NAME             a GPU; its index is its place
 //   mig UUID MIB NAME             an instance of the GPU above, which is then in MIG mode
 //   empty-mig                     the GPU above is in MIG mode without an instance
@@ -52,6 +53,8 @@ struct Story {
   std::vector<Device> gpus;
   std::map<std::string, int> fails;
   bool hangs = false, crashes = false;
+  std::string release;
+  int cuda = 0;
 
   Story() {
     const char* path = std::getenv("FLOW_FAKE_NVML");
@@ -71,6 +74,7 @@ struct Story {
       if (verb == "gpu") gpus.push_back(device);
       if (verb == "mig") gpus.back().instances.push_back(device);
     }
+    if (verb == "driver") words >> release >> cuda;
     if (verb == "mig" || verb == "empty-mig") gpus.back().is_mig = true;
     if (verb == "nvlink") {
       unsigned a = 0, b = 0;
@@ -164,6 +168,11 @@ int nvmlInit_v2() {
 const char* nvmlErrorString(int status) {
   if (status == kLost) return "GPU is lost";
   return status == 18 ? "Driver/library version mismatch" : "Unknown Error";
+}
+int nvmlSystemGetDriverVersion(char* to, unsigned size) { return copy(story().release, to, size); }
+int nvmlSystemGetCudaDriverVersion_v2(int* version) {
+  *version = story().cuda;
+  return *version == 0 ? kNotSupported : status_of("nvmlSystemGetCudaDriverVersion_v2");
 }
 int nvmlDeviceGetCount_v2(unsigned* count) {
   *count = static_cast<unsigned>(story().gpus.size());

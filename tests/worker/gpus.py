@@ -290,15 +290,33 @@ local slice = flow.shell("slice", { gpus = 1, gpu = "MIG", args = { "path", "lab
             self.assertEqual(found, {})
             return
         self.assertEqual(list(found), ["cuBLASLt", "cuDNN", "NVRTC"])
-        self.assertEqual(found["cuDNN"], ("ok", "cuDNN 9.19.0"))
+        self.assertEqual(found["cuDNN"], ("ok", "cuDNN 9.19.0, " + os.environ["FLOW_TEST_CUDNN"]))
         for name in ("cuBLASLt", "NVRTC"):
             verdict, text = found[name]
-            self.assertRegex(text, "^" + name + r" \d+\.\d+" if verdict == "ok" else "not found")
+            self.assertRegex(text, "^" + name + r" \d+\.\d+(\.\d+)?, /" if verdict == "ok" else "cannot be used|not found")
         verdict, text = libraries(FLOW_CUDNN_LIB="/nowhere.so")[1]["cuDNN"]
         self.assertEqual(verdict, "warning")
         self.assertTrue(text.startswith("convolutions fail: the library that FLOW_CUDNN_LIB names cannot be used: /nowhere.so"), text)
         self.assertEqual(libraries(FLOW_CUDNN_LIB="off")[1]["cuDNN"],
                          ("ok", "disabled by FLOW_CUDNN_LIB: flow's own kernels compute convolutions"))
+        found = libraries(FLOW_CUBLASLT_LIB="/nowhere.so", FLOW_NVRTC_LIB="/nowhere.so")[1]
+        self.assertEqual({found[name][0] for name in ("cuBLASLt", "NVRTC")}, {"warning"})
+        self.assertTrue(found["cuBLASLt"][1].startswith(
+            "matrix products fail: the library that FLOW_CUBLASLT_LIB names cannot be used: /nowhere.so"), found)
+        self.assertTrue(found["NVRTC"][1].startswith(
+            "`flow.kernel` fails: the library that FLOW_NVRTC_LIB names cannot be used: /nowhere.so"), found)
+        found = libraries(FLOW_CUBLASLT_LIB="off", FLOW_NVRTC_LIB="off")[1]
+        self.assertEqual(found["cuBLASLt"], ("ok", "disabled by FLOW_CUBLASLT_LIB: flow's own kernels compute matrix products"))
+        self.assertEqual(found["NVRTC"][1], "`flow.kernel` fails: NVRTC, which compiles it, is disabled by FLOW_NVRTC_LIB")
+
+    def test_a_driver_that_is_too_old_is_named_and_its_gpus_are_not_offered(self):
+        if self.good("doctor", "--json").lines() and "left out" in self.good("doctor").out:
+            return  # flow's kernels need no driver
+        self.machine(ONE + "driver 470.57 11040\n")
+        why = "driver 470.57 (CUDA 11.4), flow needs "
+        self.assertIn(why, self.good("doctor").out)
+        self.assertNotIn("GPU-aa11", self.good("worker", "--show").out)
+        self.assertIn(why, self.refused("gpus = 1"))
 
     def refused(self, options):
         self.pipeline('local fit = flow.task("fit", { %s }, print)\n' % options, "return fit()")

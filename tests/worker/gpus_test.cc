@@ -49,6 +49,27 @@ TEST_CASE("each GPU is reported with its index, UUID, model, memory and location
                                int64_t{81559} << 20, -1, false});
 }
 
+TEST_CASE("GPUs whose driver is too old for flow's kernels are not used unless told otherwise") {
+  std::string old = std::string(kThree) + "driver 470.57 11040\n";
+  bool has_cuda = std::string(getenv("FLOW_TEST_HAS_CUDA")) == "ON";
+  MachineGpus machine = told(old);
+  CHECK(machine.gpus.size() == (has_cuda ? 0 : 3));
+  CHECK(told(std::string(kThree) + "driver 999.1 99000\n").gpus.size() == 3);
+  if (!has_cuda) return;
+  CHECK_THAT(machine.why_none,
+             Catch::StartsWith("driver 470.57 (CUDA 11.4), flow needs ") &&
+                 Catch::EndsWith("its GPUs are not used. Update the driver, or set "
+                                 "FLOW_OLD_DRIVER=keep if only commands use them, with a CUDA of "
+                                 "their own"));
+  CHECK(machine.problems == std::vector<std::string>{machine.why_none});
+  ::setenv("FLOW_OLD_DRIVER", "keep", 1);
+  MachineGpus kept = told(old);
+  ::unsetenv("FLOW_OLD_DRIVER");
+  CHECK(kept.gpus.size() == 3);
+  REQUIRE(kept.problems.size() == 1);
+  CHECK_THAT(kept.problems[0], Catch::EndsWith(": tasks in Lua cannot use the GPUs"));
+}
+
 TEST_CASE("CUDA_VISIBLE_DEVICES is read as CUDA reads it") {
   CHECK(uuids(told(kThree, "2,0")) == Uuids{"GPU-bb33", "GPU-aa11"});
   CHECK(uuids(told(kThree, "GPU-bb, GPU-aa2")) == Uuids{"GPU-bb33", "GPU-aa22"});

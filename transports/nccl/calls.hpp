@@ -58,10 +58,10 @@ struct NcclCalls {
 struct NcclLibrary {
   NcclCalls calls{};
   int version = 0;
-  std::string problem;
+  std::string path, problem;
 };
 const NcclLibrary& library();
-NcclLibrary load(const std::string& path);  // empty: the system's search path
+NcclLibrary load(const std::string& path);  // empty: the search for NVIDIA's libraries
 std::string version_text(int version);
 
 }  // namespace flow::nccl

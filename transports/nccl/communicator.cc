@@ -5,11 +5,12 @@
 #include <algorithm>
 
 #include "engine/base/engine_thread.hpp"
+#include "engine/base/spin_wait.hpp"
 
 namespace flow::nccl {
 namespace {
 
-constexpr auto kPollInterval = std::chrono::microseconds(200);
+constexpr auto kPollInterval = std::chrono::microseconds(200);  // of the watcher
 constexpr auto kCpuCheckInterval =
     std::chrono::milliseconds(20);                      // interval of the check for dead ranks
 constexpr auto kQueueLimit = std::chrono::seconds(60);  // connections are made at the first use
@@ -51,15 +52,32 @@ int op_of(ReduceOp op) {
 
 }  // namespace
 
+std::chrono::microseconds sleep_of(int number) {
+  std::chrono::microseconds sleep = kSleepMin;
+  for (int i = 0; i < number && sleep < kSleepMax; i++) sleep *= 2;
+  return std::min(sleep, kSleepMax);
+}
+
+NcclWaits& nccl_waits() {
+  static NcclWaits waits;
+  return waits;
+}
+
 Code await_result(const NcclCalls& calls, NcclHandle handle, Clock::time_point until,
                   const std::function<bool()>& stops) {
-  while (true) {
+  for (int tries = 0;; tries++) {
     Code state = kSuccess;
     Code queried = calls.get_async_error(handle, &state);
     if (queried != kSuccess) return queried;
-    bool is_over = Clock::now() >= until || (stops && stops());
-    if (state != kInProgress || is_over) return state;
-    std::this_thread::sleep_for(kPollInterval);
+    if (state != kInProgress) return state;
+    if (tries < kSpins) {
+      nccl_waits().spins++;
+      spin_pause();
+      continue;
+    }
+    if (Clock::now() >= until || (stops && stops())) return state;
+    nccl_waits().sleeps++;
+    std::this_thread::sleep_for(sleep_of(tries - kSpins));
   }
 }
 
@@ -123,37 +141,65 @@ Status NcclCommunicator::check_call(const CollectiveCall& call) const {
 }
 
 std::shared_ptr<CollectiveWork> NcclCommunicator::start(const CollectiveCall& call) {
-  auto work = std::make_shared<NcclWork>();
-  std::lock_guard lock(mutex_);
-  Status queued = check_call(call);
-  if (!queued.ok()) {
-    work->finish(queued);
-    return work;
-  }
-  std::string text = fmt::format("{} (#{})", collective_text(call), ++number_);
-  queued = queue(call, text);
-  if (!queued.ok()) {
-    fail_gang(queued.error());
-    work->finish(state_);
-    return work;
-  }
-  auto mark = options_.stream->mark();
-  if (!mark.ok()) {
-    fail_gang(mark.error());
-    work->finish(state_);
-    return work;
-  }
-  auto until = options_.deadline_ms > 0
-                   ? Clock::now() + std::chrono::milliseconds(options_.deadline_ms)
-                   : Clock::time_point::max();
-  in_flight_.push_back({work, *mark, std::move(text), until});
-  wake_.notify_all();
-  return work;
+  return start_all({call}).front();
 }
 
-Status NcclCommunicator::queue(const CollectiveCall& call, const std::string& text) {
+std::vector<std::shared_ptr<CollectiveWork>> NcclCommunicator::start_all(
+    const std::vector<CollectiveCall>& calls) {
+  std::vector<std::shared_ptr<CollectiveWork>> works;
+  std::vector<const CollectiveCall*> queued;
+  PendingLaunch launch;
+  std::lock_guard lock(mutex_);
+  for (const CollectiveCall& call : calls) {
+    auto work = std::make_shared<NcclWork>();
+    works.push_back(work);
+    if (Status checked = check_call(call); !checked.ok()) {
+      work->finish(checked);
+      continue;
+    }
+    number_++;
+    if (queued.empty()) launch.text = fmt::format("{} (#{})", collective_text(call), number_);
+    queued.push_back(&call);
+    launch.works.push_back(work);
+  }
+  if (queued.empty()) return works;
+  if (queued.size() > 1) launch.text += fmt::format(" and {} more", queued.size() - 1);
+  Status failed = queue(queued, launch.text);
+  if (failed.ok()) {
+    auto mark = options_.stream->mark();
+    if (mark.ok()) launch.mark = *mark;
+    if (!mark.ok()) failed = mark.error();
+  }
+  if (!failed.ok()) {
+    fail_gang(failed.error());
+    for (const auto& work : launch.works) work->finish(state_);
+    return works;
+  }
+  launch.until = options_.deadline_ms > 0
+                     ? Clock::now() + std::chrono::milliseconds(options_.deadline_ms)
+                     : Clock::time_point::max();
+  in_flight_.push_back(std::move(launch));
+  wake_.notify_all();
+  return works;
+}
+
+Status NcclCommunicator::queue(const std::vector<const CollectiveCall*>& calls,
+                               const std::string& text) {
   FLOW_TRY(options_.stream->select());
-  return await_queued(call_nccl(call), text);
+  return await_queued(calls.size() == 1 ? call_nccl(*calls.front()) : call_group(calls), text);
+}
+
+/// The first error ends the communicator, so that the rest of the group need not be queued.
+Code NcclCommunicator::call_group(const std::vector<const CollectiveCall*>& calls) {
+  Code first = calls_.group_start();
+  if (first != kSuccess) return first;
+  for (const CollectiveCall* call : calls) {
+    Code code = call_nccl(*call);
+    if (code != kSuccess && code != kInProgress) first = code;
+    if (first != kSuccess) break;
+  }
+  Code ended = calls_.group_end();
+  return first != kSuccess ? first : ended;
 }
 
 Status NcclCommunicator::await_queued(Code code, const std::string& text) {
@@ -257,9 +303,9 @@ void NcclCommunicator::fail(const Error& cause) {
   state_ = is_aborting_ ? aborted_ : cause;
   if (handle_ != nullptr) calls_.abort(handle_);
   handle_ = nullptr;
-  for (PendingCall& pending : in_flight_) {
+  for (PendingLaunch& pending : in_flight_) {
     options_.stream->forget(pending.mark);
-    pending.work->finish(state_);
+    for (const auto& work : pending.works) work->finish(state_);
   }
   in_flight_.clear();
 }
@@ -271,12 +317,12 @@ void NcclCommunicator::check_in_flight() {
   if (state != kSuccess && state != kInProgress)
     return fail_gang(nccl_error(calls_, rank(), state, in_flight_.front().text));
   while (!in_flight_.empty()) {
-    PendingCall& first = in_flight_.front();
+    PendingLaunch& first = in_flight_.front();
     auto passed = options_.stream->has_passed(first.mark);
     if (!passed.ok()) return fail_gang(passed.error());
     if (!*passed) break;
     options_.stream->forget(first.mark);
-    first.work->finish({});
+    for (const auto& work : first.works) work->finish({});
     in_flight_.pop_front();
   }
   if (in_flight_.empty()) return;

@@ -41,6 +41,9 @@ class NcclCommunicator final : public Communicator {
   int ranks() const override { return options_.ranks; }
   Status run(const CollectiveCall& call) override { return start(call)->wait(); }
   std::shared_ptr<CollectiveWork> start(const CollectiveCall& call) override;
+  /// One group of NCCL: one launch, and one thread of it, for all calls.
+  std::vector<std::shared_ptr<CollectiveWork>> start_all(
+      const std::vector<CollectiveCall>& calls) override;
   Status state() const override;
   void abort(const std::string& reason) override;
   std::string description() const override;
@@ -48,17 +51,19 @@ class NcclCommunicator final : public Communicator {
   Result<std::unique_ptr<Communicator>> shrink(const std::vector<int>& without);
 
  private:
-  struct PendingCall {
-    std::shared_ptr<NcclWork> work;
+  /// The calls of one launch.
+  struct PendingLaunch {
+    std::vector<std::shared_ptr<NcclWork>> works;
     void* mark = nullptr;
-    std::string text;  // "all_reduce(sum) of 1000 f32 (#17)"
+    std::string text;  // of the first: "all_reduce(sum) of 1000 f32 (#17)"
     Clock::time_point until;
   };
 
   // With mutex_ held:
   Status check_call(const CollectiveCall& call) const;
-  Status queue(const CollectiveCall& call, const std::string& text);
+  Status queue(const std::vector<const CollectiveCall*>& calls, const std::string& text);
   Code call_nccl(const CollectiveCall& call);
+  Code call_group(const std::vector<const CollectiveCall*>& calls);
   Code exchange_all(const CollectiveCall& call, int type);
   Status await_queued(Code code, const std::string& text);
   void fail(const Error& cause);
@@ -81,11 +86,24 @@ class NcclCommunicator final : public Communicator {
   NcclHandle handle_ = nullptr;  // null: aborted
   Status state_;                 // its failure
   uint64_t number_ = 0;
-  std::deque<PendingCall> in_flight_;
+  std::deque<PendingLaunch> in_flight_;
   bool stopping_ = false;
   Clock::time_point cpu_checked_at_;
   std::thread watcher_;
 };
+
+/// How a thread waits for NCCL, which launches each call in a thread of its own, mostly within tens
+/// of microseconds: it spins at first, and then sleeps, each time twice as long.
+constexpr int kSpins = 300;  // of about a microsecond each
+constexpr std::chrono::microseconds kSleepMin{50}, kSleepMax{2000};
+/// The sleep after the spins, counted from 0.
+std::chrono::microseconds sleep_of(int number);
+
+/// Of this process, for measurements.
+struct NcclWaits {
+  std::atomic<uint64_t> spins{0}, sleeps{0};
+};
+NcclWaits& nccl_waits();
 
 /// Polls until it is no longer in progress; kInProgress at the deadline, or when `stops` returns
 /// true.

@@ -51,22 +51,36 @@ RankGpu parse_rank_gpu(const std::string& text) {
 /// "NCCL 2.28" of "NCCL 2.28.9": the part that must be equal on all ranks.
 std::string line_of(const std::string& version) { return version.substr(0, version.rfind('.')); }
 
+/// An event behind the calls of one launch.
+class StreamMark {
+ public:
+  StreamMark(std::shared_ptr<GpuStream> stream, void* mark)
+      : stream_(std::move(stream)), mark_(mark) {}
+  ~StreamMark() { stream_->forget(mark_); }
+  StreamMark(const StreamMark&) = delete;
+  StreamMark& operator=(const StreamMark&) = delete;
+  /// Later kernels of this thread run after the launch.
+  Status lead() { return stream_->lead(mark_); }
+
+ private:
+  const std::shared_ptr<GpuStream> stream_;
+  void* const mark_;
+};
+
 /// A call on GPUs, as the thread that queues kernels sees it.
 class GpuWork final : public CollectiveWork {
  public:
-  GpuWork(std::shared_ptr<CollectiveWork> work, std::shared_ptr<GpuStream> stream, void* mark)
-      : work_(std::move(work)), stream_(std::move(stream)), mark_(mark) {}
-  ~GpuWork() override { stream_->forget(mark_); }
+  GpuWork(std::shared_ptr<CollectiveWork> work, std::shared_ptr<StreamMark> mark)
+      : work_(std::move(work)), mark_(std::move(mark)) {}
   bool is_done() const override { return work_->is_done(); }
   Status wait() override {
     if (work_->is_done()) FLOW_TRY(work_->wait());
-    return stream_->lead(mark_);
+    return mark_->lead();
   }
 
  private:
   const std::shared_ptr<CollectiveWork> work_;
-  const std::shared_ptr<GpuStream> stream_;
-  void* const mark_;
+  const std::shared_ptr<StreamMark> mark_;
 };
 
 class EndedWork final : public CollectiveWork {
@@ -90,6 +104,8 @@ class GpuGangCommunicator final : public Communicator {
   bool takes_device() const override { return true; }
   Status run(const CollectiveCall& call) override;
   std::shared_ptr<CollectiveWork> start(const CollectiveCall& call) override;
+  std::vector<std::shared_ptr<CollectiveWork>> start_all(
+      const std::vector<CollectiveCall>& calls) override;
   Status state() const override {
     FLOW_TRY(gpus_->state());
     return cpus_->state();
@@ -135,18 +151,47 @@ Status GpuGangCommunicator::run(const CollectiveCall& call) {
 
 std::shared_ptr<CollectiveWork> GpuGangCommunicator::start(const CollectiveCall& call) {
   if (!call.is_device) return cpus_->start(call);
+  return start_all({call}).front();
+}
+
+/// The calls on GPUs are one launch after all kernels so far, and one event follows it.
+std::vector<std::shared_ptr<CollectiveWork>> GpuGangCommunicator::start_all(
+    const std::vector<CollectiveCall>& calls) {
+  std::vector<std::shared_ptr<CollectiveWork>> works;
+  std::vector<CollectiveCall> launched;
+  std::vector<size_t> places;  // of their works
   std::lock_guard lock(mutex_);
-  if (Status checked = check_call(call); !checked.ok())
-    return std::make_shared<EndedWork>(checked.error());
-  CollectiveCall announced = call;
-  announced.moves = false;
-  auto agreement = cpus_->start(announced);
-  if (call.count == 0) return agreement;
-  if (Status followed = stream_->follow(); !followed.ok()) return abort_both(followed.error());
-  newest_ = gpus_->start(call);
-  auto mark = stream_->mark();
-  if (!mark.ok()) return abort_both(mark.error());
-  return std::make_shared<GpuWork>(newest_, stream_, *mark);
+  for (const CollectiveCall& call : calls) {
+    Status checked = call.is_device ? check_call(call) : Status();
+    if (!checked.ok()) {
+      works.push_back(std::make_shared<EndedWork>(checked.error()));
+      continue;
+    }
+    CollectiveCall announced = call;
+    announced.moves = !call.is_device && call.moves;
+    works.push_back(cpus_->start(announced));
+    if (!call.is_device || call.count == 0) continue;
+    places.push_back(works.size() - 1);
+    launched.push_back(call);
+  }
+  if (launched.empty()) return works;
+  Status failed = stream_->follow();
+  std::vector<std::shared_ptr<CollectiveWork>> on_gpus;
+  if (failed.ok()) {
+    on_gpus = gpus_->start_all(launched);
+    newest_ = on_gpus.back();
+    auto mark = stream_->mark();
+    if (mark.ok()) {
+      auto shared = std::make_shared<StreamMark>(stream_, *mark);
+      for (size_t i = 0; i < places.size(); i++)
+        works[places[i]] = std::make_shared<GpuWork>(on_gpus[i], shared);
+      return works;
+    }
+    failed = mark.error();
+  }
+  auto ended = abort_both(failed.error());
+  for (size_t place : places) works[place] = ended;
+  return works;
 }
 
 /// The other ranks expect a call that this rank cannot make.

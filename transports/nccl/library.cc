@@ -4,6 +4,7 @@
 #include <climits>
 #include <cstdlib>
 
+#include "engine/base/cuda_libraries.hpp"
 #include "transports/nccl/calls.hpp"
 #include "transports/nccl/nccl.hpp"
 
@@ -70,10 +71,21 @@ Config config_of(const char* name) {
 
 NcclLibrary load(const std::string& path) {
   NcclLibrary library;
-  void* handle = ::dlopen(path.empty() ? "libnccl.so.2" : path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  void* handle = nullptr;
+  std::string problem;
+  if (path.empty()) {
+    LoadedCudaLibrary loaded = load_cuda_library({"", {"libnccl.so.2"}});
+    handle = loaded.handle;
+    library.path = loaded.path;
+    problem = loaded.problem;
+  } else {
+    handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    library.path = path;
+    if (handle == nullptr) problem = ::dlerror();
+  }
   if (handle == nullptr) {
     library.problem = fmt::format("it can't be loaded: {}. Install libnccl2, or name it by {}",
-                                  ::dlerror(), kNcclVariable);
+                                  problem, kNcclVariable);
     return library;
   }
   if (const char* missing = find_all(handle, library.calls)) {
@@ -104,6 +116,8 @@ const NcclLibrary& library() {
 }
 
 }  // namespace nccl
+
+std::string nccl_path() { return nccl::library().path; }
 
 Result<std::string> nccl_version() {
   const nccl::NcclLibrary& library = nccl::library();

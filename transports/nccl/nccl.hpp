@@ -14,7 +14,7 @@
 
 namespace flow {
 
-/// Path of the library instead of the system's libnccl.so.2; "off" disables NCCL.
+/// Path of the library instead of the libnccl.so.2 that is found; "off" disables NCCL.
 constexpr const char* kNcclVariable = "FLOW_NCCL_LIB";
 
 /// A stream of one rank's GPU, separate from the stream of its kernels, implemented by the CUDA
@@ -52,6 +52,7 @@ struct NcclOptions {
 
 /// An error if NCCL is missing or must not be used: the cause, and what to do.
 Result<std::string> nccl_version();  // "NCCL 2.28.9"
+std::string nccl_path();             // the file; "": none was found
 
 Result<std::unique_ptr<Rendezvous>> make_nccl_rendezvous(const NcclOptions& options);
 

@@ -127,6 +127,13 @@ class Communicator {
   virtual Status run(const CollectiveCall& call) = 0;
   /// Executes the call asynchronously. Its memory is in use until it is done.
   virtual std::shared_ptr<CollectiveWork> start(const CollectiveCall& call) = 0;
+  /// Starts the calls in this order, with one launch for all if the implementation can.
+  virtual std::vector<std::shared_ptr<CollectiveWork>> start_all(
+      const std::vector<CollectiveCall>& calls) {
+    std::vector<std::shared_ptr<CollectiveWork>> works;
+    for (const CollectiveCall& call : calls) works.push_back(start(call));
+    return works;
+  }
   /// The error that ended the communicator, caused by a peer or by this rank.
   virtual Status state() const { return {}; }
   /// Progress of this rank, if the implementation tracks it. Any thread.

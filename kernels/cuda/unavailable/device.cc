@@ -1,5 +1,6 @@
 // A build without CUDA: every function returns this error.
 #include "kernels/cuda/device.hpp"
+#include "kernels/cuda/driver_version.hpp"
 
 namespace flow::cuda {
 namespace {
@@ -9,6 +10,7 @@ Error none() { return environment_error("this build has no CUDA"); }
 }  // namespace
 
 Result<int> device_count() { return none(); }
+int needed_driver() { return 0; }
 Result<DeviceInfo> describe(int) { return none(); }
 Status set_device(int) { return none(); }
 Result<void*> new_stream() { return none(); }
@@ -16,6 +18,10 @@ Status free_stream(void*) { return none(); }
 Status wait_for(void*) { return none(); }
 Result<char*> allocate(size_t, void*) { return none(); }
 Status release(char*, void*) { return none(); }
+Status release_idle(char*) { return none(); }
+Result<PoolUse> pool_use(int) { return none(); }
+Status trim_pool(int) { return none(); }
+void load_product_library() {}
 Result<char*> allocate_pinned(size_t) { return none(); }
 Status release_pinned(char*) { return none(); }
 Status copy_to_device(char*, const char*, size_t, void*) { return none(); }

@@ -2,21 +2,37 @@
 // that only kernels and copies may touch. A host read of it ends the process with a signal; on many
 // machines with a real GPU such a read would go unnoticed.
 #include "kernels/cuda/device.hpp"
+#include "kernels/cuda/driver_version.hpp"
 
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <map>
 #include <mutex>
 #include <string>
 #include <vector>
 
 #include "kernels/tensor/runtime.hpp"
+#include "tests/kernels/emulator/device_control.hpp"
 #include "tests/kernels/emulator/emulator.hpp"
 #include "tests/kernels/emulator/streams.hpp"
 
+namespace flow::emulator {
+
+DeviceControl& device_control() {
+  static DeviceControl control;
+  return control;
+}
+
+}  // namespace flow::emulator
+
 namespace flow::cuda {
 namespace {
+
+using emulator::device_control;
 
 constexpr size_t kMemory = size_t{1} << 30, kAlignment = 256, kPage = 4096;
 
@@ -37,8 +53,12 @@ class Memory {
   char* take(size_t bytes) {
     bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
     std::lock_guard hold(mutex_);
+    size_t reserved = device_control().is_cache_in_pieces ? reserved_ : used_;
+    if (reserved + bytes > kMemory - device_control().others_hold) return nullptr;
     for (auto [at, size] : free_) {
       if (size < bytes) continue;
+      used_ += bytes;
+      reserved_ = std::max(reserved_, reserved + bytes);
       free_.erase(at);
       if (size > bytes) free_[at + bytes] = size - bytes;
       taken_[at] = bytes;
@@ -54,6 +74,7 @@ class Memory {
     size_t first = (found->first + kPage - 1) / kPage * kPage;
     size_t end = (found->first + found->second) / kPage * kPage;
     if (first < end) ::madvise(start_ + first, end - first, MADV_DONTNEED);
+    used_ -= found->second;
     auto made = free_.insert(*found).first;
     taken_.erase(found);
     auto next = std::next(made);
@@ -79,17 +100,25 @@ class Memory {
     auto piece = std::prev(next);
     return at + bytes <= piece->first + piece->second;
   }
+  /// Of the device, beside what the pool caches and what others hold.
   size_t free_bytes() {
     std::lock_guard hold(mutex_);
-    size_t all = 0;
-    for (auto [at, size] : free_) all += size;
-    return all;
+    return kMemory - device_control().others_hold - reserved_;
+  }
+  PoolUse use() {
+    std::lock_guard hold(mutex_);
+    return {reserved_, used_};
+  }
+  void trim() {
+    std::lock_guard hold(mutex_);
+    reserved_ = used_;
   }
 
  private:
   std::mutex mutex_;
   char* start_ = nullptr;
   int uses_ = 0;
+  size_t used_ = 0, reserved_ = 0;  // of the pool, which caches what is released
   std::map<size_t, size_t> free_, taken_;
 };
 
@@ -111,7 +140,11 @@ Memory& memory() {
   return *made;
 }
 
-emulator::Stream* stream_of(void* stream) { return static_cast<emulator::Stream*>(stream); }
+// The emulator's threads share their kernel stream; here each has a handle of its own.
+struct StreamHandle {
+  emulator::Stream* stream;
+};
+emulator::Stream* stream_of(void* stream) { return static_cast<StreamHandle*>(stream)->stream; }
 emulator::Event& event_of(void* event) { return *static_cast<emulator::Event*>(event); }
 
 class Open {
@@ -130,11 +163,19 @@ bool is_pinned(const char* data, size_t bytes) {
   return data + bytes <= piece->first + piece->second;
 }
 
+// FLOW_EMULATED_LOG names a file that gets a line for each trim of the pool, and for each load of
+// the library for products, with how CUDA would load kernels then.
+void log(const std::string& line) {
+  if (const char* path = std::getenv("FLOW_EMULATED_LOG"); path != nullptr)
+    std::ofstream(path, std::ios::app) << line << "\n";
+}
+
 // Copies from and to pinned memory run as late as a GPU may run them.
 Status copy(char* to, bool to_device, const char* from, bool from_device, size_t bytes,
             void* stream) {
   if ((to_device && !memory().holds(to, bytes)) || (from_device && !memory().holds(from, bytes)))
     return environment_error("the GPU cannot copy: invalid argument");
+  device_control().copies++;
   if (is_pinned(to_device ? from : to, bytes)) {
     emulator::enqueue(stream_of(stream), [=] {
       Open open;
@@ -151,6 +192,7 @@ Status copy(char* to, bool to_device, const char* from, bool from_device, size_t
 }  // namespace
 
 Result<int> device_count() { return 1; }
+int needed_driver() { return 13000; }
 Result<DeviceInfo> describe(int device) {
   if (device != 0) return environment_error("the GPU cannot be described: invalid device ordinal");
   DeviceInfo info;
@@ -167,12 +209,18 @@ Status set_device(int device) {
   if (device == 0) return {};
   return environment_error("the GPU cannot be chosen: invalid device ordinal");
 }
-Result<void*> new_stream() { return static_cast<void*>(emulator::new_stream()); }
+Result<void*> new_stream() {
+  device_control().kernels_streams++;
+  return static_cast<void*>(new StreamHandle{emulator::new_stream()});
+}
 Status free_stream(void* stream) {
+  device_control().kernels_streams--;
   emulator::free_stream(stream_of(stream));
+  delete static_cast<StreamHandle*>(stream);
   return {};
 }
 Status wait_for(void* stream) {
+  device_control().waits++;
   emulator::wait_for(stream_of(stream));
   return {};
 }
@@ -182,6 +230,7 @@ Status record_event(void* event, void* stream) {
   return {};
 }
 Status wait_for_event(void* event) {
+  device_control().waits++;
   emulator::wait_for(event_of(event));
   return {};
 }
@@ -210,7 +259,26 @@ Status release(char* data, void* stream) {
   emulator::enqueue(stream_of(stream), [data] { memory().give(data); });
   return {};
 }
+Status release_idle(char* data) {
+  device_control().idle_releases++;
+  emulator::wait_for_kernels();
+  if (memory().give(data)) return {};
+  return environment_error("the GPU cannot release memory: invalid argument");
+}
+Result<PoolUse> pool_use(int) { return memory().use(); }
+Status trim_pool(int) {
+  device_control().trims++;
+  log("trim");
+  memory().trim();
+  return {};
+}
+void load_product_library() {
+  device_control().product_libraries++;
+  const char* loading = std::getenv("CUDA_MODULE_LOADING");
+  log(std::string("kernels ") + (loading == nullptr ? "LAZY" : loading));
+}
 Result<char*> allocate_pinned(size_t bytes) {
+  device_control().pinned++;
   char* data = new char[bytes];
   pinned[data] = bytes;
   return data;

@@ -44,6 +44,10 @@ Status release(char* data, void*) {
   std::free(data);
   return {};
 }
+Status release_idle(char* data) { return release(data, nullptr); }
+Result<PoolUse> pool_use(int) { return PoolUse(); }
+Status trim_pool(int) { return {}; }
+void load_product_library() {}
 Result<char*> allocate_pinned(size_t bytes) { return allocate(bytes, nullptr); }
 Status release_pinned(char* data) { return release(data, nullptr); }
 Status copy_to_device(char* to, const char* from, size_t bytes, void*) {

@@ -47,7 +47,7 @@ struct Gang {
 
 struct Comm {
   std::shared_ptr<Gang> gang;
-  int rank = 0, ranks = 0, polls = 0;
+  int rank = 0, ranks = 0, polls = 0, launch_polls = 0;
   bool is_up = false, is_finalized = false, has_failed = false;
   uint64_t queued = 0;
 };
@@ -58,7 +58,7 @@ std::map<std::string, std::shared_ptr<Gang>> gangs;
 uint64_t ids = 0;
 thread_local int group_depth = 0;
 thread_local std::vector<Call> grouped;
-thread_local Comm* group_comm = nullptr;
+thread_local Comm* group_comm = nullptr;  // the group's calls are of one communicator
 
 void misuse(const char* what) {
   const char* none = nullptr;
@@ -136,8 +136,8 @@ void perform(std::vector<Call>& calls) {
   }
 }
 
-int queue(Comm* comm, Call call) {
-  std::lock_guard lock(mutex);
+/// With the mutex held.
+int queue(Comm* comm, const Call& call) {
   if (comm == nullptr || !comm->is_up)
     return misuse("a call before the communicator was up"), kInvalidArgument;
   if (comm->is_finalized || comm->has_failed)
@@ -162,17 +162,34 @@ int queue(Comm* comm, Call call) {
   return kSuccess;
 }
 
-int message(Call call, Comm* comm) {
-  if (group_depth > 0) {
-    grouped.push_back(call);
-    group_comm = comm;
-    return kSuccess;
+/// The calls of a group, or one outside of any: messages pass together, before the others.
+int launch(Comm* comm, const std::vector<Call>& calls) {
+  std::lock_guard lock(mutex);
+  fake.launches++;
+  fake.calls += static_cast<int>(calls.size());
+  Call messages;
+  messages.what = What::message;
+  std::vector<Call> all;
+  for (const Call& call : calls) {
+    if (call.stream != calls[0].stream) misuse("a group of several streams");
+    if (call.what == What::message) messages.group.push_back(call);
+    if (call.what != What::message) all.push_back(call);
   }
-  Call group;
-  group.what = What::message;
-  group.stream = call.stream;
-  group.group = {call};
-  return queue(comm, group);
+  messages.stream = calls[0].stream;
+  if (!messages.group.empty()) all.insert(all.begin(), messages);
+  if (comm != nullptr && comm->launch_polls > 0) misuse("a call while another is in progress");
+  for (const Call& call : all)
+    if (int code = queue(comm, call); code != kSuccess) return code;
+  comm->launch_polls = fake.launch_polls;
+  return comm->launch_polls > 0 ? kInProgress : kSuccess;
+}
+
+int call_nccl(Comm* comm, const Call& call) {
+  if (group_depth == 0) return launch(comm, {call});
+  if (!grouped.empty() && group_comm != comm) misuse("a group of several communicators");
+  grouped.push_back(call);
+  group_comm = comm;
+  return kSuccess;
 }
 
 bool is_right(const Config* config) {
@@ -221,7 +238,8 @@ int ncclCommInitRankConfig(Comm** comm, int ranks, UniqueId id, int rank, Config
 int ncclCommGetAsyncError(Comm* comm, int* state) {
   std::lock_guard lock(mutex);
   *state = comm->has_failed ? kRemoteError : kSuccess;
-  if (comm->is_up && fake.queue_hangs) *state = kInProgress;
+  if (comm->is_up && (fake.queue_hangs || comm->launch_polls-- > 0)) *state = kInProgress;
+  comm->launch_polls = std::max(comm->launch_polls, 0);
   if (comm->is_up) return kSuccess;
   comm->is_up =
       !fake.init_hangs && comm->gang->joined == comm->ranks && comm->polls++ >= fake.init_polls;
@@ -270,35 +288,33 @@ int ncclGroupStart() {
 }
 
 int ncclGroupEnd() {
-  if (--group_depth > 0) return kSuccess;
-  Call group;
-  group.what = What::message;
-  group.stream = grouped.at(0).stream;
-  group.group.swap(grouped);
-  return queue(group_comm, group);
+  if (--group_depth > 0 || grouped.empty()) return kSuccess;
+  std::vector<Call> calls;
+  calls.swap(grouped);
+  return launch(group_comm, calls);
 }
 
 int ncclAllReduce(const void* from, void* to, size_t count, int type, int op, Comm* comm,
                   FakeStream* stream) {
-  return queue(comm, {What::all_reduce, from, to, count, type, op, 0, stream, {}});
+  return call_nccl(comm, {What::all_reduce, from, to, count, type, op, 0, stream, {}});
 }
 int ncclReduceScatter(const void* from, void* to, size_t count, int type, int op, Comm* comm,
                       FakeStream* stream) {
-  return queue(comm, {What::reduce_scatter, from, to, count, type, op, 0, stream, {}});
+  return call_nccl(comm, {What::reduce_scatter, from, to, count, type, op, 0, stream, {}});
 }
 int ncclAllGather(const void* from, void* to, size_t count, int type, Comm* comm,
                   FakeStream* stream) {
-  return queue(comm, {What::all_gather, from, to, count, type, 0, 0, stream, {}});
+  return call_nccl(comm, {What::all_gather, from, to, count, type, 0, 0, stream, {}});
 }
 int ncclBroadcast(const void* from, void* to, size_t count, int type, int root, Comm* comm,
                   FakeStream* stream) {
-  return queue(comm, {What::broadcast, from, to, count, type, 0, root, stream, {}});
+  return call_nccl(comm, {What::broadcast, from, to, count, type, 0, root, stream, {}});
 }
 int ncclSend(const void* from, size_t count, int type, int peer, Comm* comm, FakeStream* stream) {
-  return message({What::message, from, nullptr, count, type, 0, peer, stream, {}}, comm);
+  return call_nccl(comm, {What::message, from, nullptr, count, type, 0, peer, stream, {}});
 }
 int ncclRecv(void* to, size_t count, int type, int peer, Comm* comm, FakeStream* stream) {
-  return message({What::message, nullptr, to, count, type, 0, peer, stream, {}}, comm);
+  return call_nccl(comm, {What::message, nullptr, to, count, type, 0, peer, stream, {}});
 }
 
 const char* ncclGetErrorString(int code) {

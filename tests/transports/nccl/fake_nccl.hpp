@@ -19,8 +19,11 @@ struct FakeNccl {
   std::atomic<uint64_t> failing_call{0};
   std::atomic<uint64_t> hanging_call{0};  // the nth call of each rank never completes
   std::atomic<bool> queue_hangs{false};   // calls stay "in progress"
+  // "In progress" results after a call or a group, which real NCCL launches in a thread of its own.
+  std::atomic<int> launch_polls{0};
   // Counters:
   std::atomic<int> made{0}, aborted{0}, destroyed{0}, finalized{0}, shrunk{0};
+  std::atomic<int> calls{0}, launches{0};    // a launch is a group or a call outside of one
   std::atomic<const char*> misuse{nullptr};  // the first misuse that real NCCL would reject
 };
 

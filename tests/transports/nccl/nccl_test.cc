@@ -10,6 +10,7 @@
 #include "tests/transports/collective/gang.hpp"
 #include "tests/transports/nccl/fake_nccl.hpp"
 #include "transports/nccl/calls.hpp"
+#include "transports/nccl/communicator.hpp"
 #include "transports/nccl/nccl.hpp"
 
 using namespace flow;
@@ -119,6 +120,9 @@ struct Fresh {
     fake().init_polls = 3;
     fake().init_hangs = false;
     fake().queue_hangs = false;
+    fake().launch_polls = 0;
+    fake().calls = 0;
+    fake().launches = 0;
     fake().init_error = 0;
     fake().failing_call = 0;
     fake().hanging_call = 0;
@@ -175,6 +179,83 @@ TEST_CASE("NCCL collectives give the expected results and end in order") {
   }
   CHECK(fake().finalized == 3);
   CHECK(fake().aborted == 0);
+}
+
+TEST_CASE("A thread spins for a launch, and sleeps twice as long each time only after that") {
+  CHECK(nccl::sleep_of(0) == nccl::kSleepMin);
+  CHECK(nccl::sleep_of(3) == nccl::kSleepMin * 8);
+  CHECK(nccl::sleep_of(1000) == nccl::kSleepMax);
+  Fresh fresh;
+  fake().init_polls = 0;
+  NcclGang gang(2);
+  nccl::NcclWaits& waits = nccl::nccl_waits();
+  for (int64_t bytes : {4, 1 << 15, 1 << 20}) {
+    INFO(bytes << " bytes");
+    for (int launch_polls : {0, 1, 100, nccl::kSpins, nccl::kSpins + 4}) {
+      fake().launch_polls = launch_polls;
+      fake().calls = 0;
+      fake().launches = 0;
+      waits.spins = 0;
+      waits.sleeps = 0;
+      CHECK(gang.run([&](Communicator& comm) {
+        std::vector<float> data(static_cast<size_t>(bytes / 4), 1);
+        Status status = comm.run(
+            on_gpu(all_reduce(data.data(), data.data(), bytes / 4, DType::f32, ReduceOp::sum)));
+        return data.back() == 2 ? status : internal_error("all_reduce");
+      }) == std::vector<std::string>(2));
+      CHECK(fake().calls == 2);  // one for each rank, each one thread of NCCL's
+      CHECK(fake().launches == 2);
+      int spins = std::min(launch_polls, nccl::kSpins);
+      CHECK(waits.spins <= static_cast<uint64_t>(2 * spins));  // the watchers poll too
+      CHECK(waits.sleeps <= static_cast<uint64_t>(2 * (launch_polls - spins)));
+    }
+  }
+}
+
+TEST_CASE("Several calls at once are one launch, and each has its result") {
+  Fresh fresh;
+  NcclGang gang(3);
+  CHECK(gang.run([](Communicator& comm) -> Status {
+    float a = 1, b = static_cast<float>(comm.rank());
+    std::vector<int64_t> out = {1, 2, comm.rank()}, in(3);
+    float on_host = 5;
+    auto works = comm.start_all({
+        on_gpu(all_reduce(&a, &a, 1, DType::f32, ReduceOp::sum)),
+        all_reduce(&on_host, &on_host, 1, DType::f32, ReduceOp::sum),
+        on_gpu(broadcast(&b, 1, DType::f32, 2)),
+        on_gpu(all_to_all(out.data(), in.data(), 1, DType::i64)),
+    });
+    if (works.size() != 4) return internal_error("the number of works");
+    Status host = works[1]->wait();
+    FLOW_TRY(works[0]->wait());
+    FLOW_TRY(works[2]->wait());
+    FLOW_TRY(works[3]->wait());
+    if (host.ok() || on_host != 5) return internal_error("host memory was not rejected");
+    std::vector<int64_t> expected(3, comm.rank() + 1);
+    if (comm.rank() == 2) expected = {0, 1, 2};
+    if (a != 3 || b != 2 || in != expected) return internal_error("the results");
+    return {};
+  }) == kFine);
+  CHECK(fake().launches == 3);
+  CHECK(fake().calls == 3 * (2 + 6));
+}
+
+TEST_CASE("A group that fails ends all of its calls with one cause") {
+  Fresh fresh;
+  fake().failing_call = 2;
+  NcclGang gang(2);
+  auto said = gang.run([](Communicator& comm) -> Status {
+    float a = 1, b = 1;
+    auto works = comm.start_all({on_gpu(all_reduce(&a, &a, 1, DType::f32, ReduceOp::sum)),
+                                 on_gpu(all_reduce(&b, &b, 1, DType::f32, ReduceOp::sum))});
+    Status first = works[0]->wait(), second = works[1]->wait();
+    if (first.ok() || second.ok()) return internal_error("a call succeeded");
+    return first.error().message == second.error().message ? first : internal_error("two causes");
+  });
+  for (size_t rank = 0; rank < 2; rank++)
+    CHECK(said[rank] == "rank " + std::to_string(rank) +
+                            ": NCCL failed in all_reduce(sum) of 1 f32 (#1) and 1 more: "
+                            "remote process exited or there was a network error");
 }
 
 TEST_CASE("Sends and receives by NCCL") {
@@ -398,6 +479,14 @@ TEST_CASE("Either all ranks of a gang use NCCL or none does") {
       auto host = comm.run(all_reduce(&own, &own, 1, DType::f32, ReduceOp::sum));
       said[at] += comm.takes_device() && host.ok() && own == 4 ? "" : "on CPUs; ";
       said[at] += work->wait().ok() && streams[at]->leads == 1 ? "" : "kernels do not follow; ";
+      // A list is one launch with one event behind it.
+      int launches = fake().launches;
+      float c = 1, d = 2;
+      auto works = comm.start_all({on_gpu(all_reduce(&c, &c, 1, DType::f32, ReduceOp::sum)),
+                                   on_gpu(all_reduce(&d, &d, 1, DType::f32, ReduceOp::max))});
+      for (const auto& each : works) said[at] += text_of(each->wait());
+      said[at] += fake().launches - launches <= 2 ? "" : "a list is not one launch; ";
+      said[at] += comm.run(barrier()).ok() ? "" : "barrier; ";
       // Only after the GPU has finished.
       said[at] += comm.run(leave()).ok() && work->is_done() && data == 2 ? "" : "leaving; ";
       said[at] += text_of(comm.run(on_gpu(send(&data, 1, DType::f32, 1 - rank))));

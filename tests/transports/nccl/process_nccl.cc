@@ -2,13 +2,15 @@
 // emulator's streams, and data passes through files in a folder that the unique id names.
 // Misuse of NCCL ends the process with a message on stderr.
 //
-// FLOW_FAKE_NCCL_LOG names a file that gets one line per call: "rank what count type".
+// FLOW_FAKE_NCCL_LOG names a file that gets one line per call: "rank what count type", and before
+// those of a group with collectives "rank group calls 0".
 // FLOW_FAKE_NCCL_HANG="rank number": this call of this rank never begins.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -16,6 +18,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -251,14 +254,18 @@ void run(void* argument) {
   passes ? pass(*job) : exchange(*job);
 }
 
-void log_call(const Comm& comm, const Call& call) {
+void log_line(const Comm& comm, const std::string& text) {
   const char* path = std::getenv("FLOW_FAKE_NCCL_LOG");
   if (path == nullptr) return;
-  std::string line = std::to_string(comm.gang->rank) + " " + kNames[static_cast<int>(call.what)] +
-                     " " + std::to_string(call.count) + " " + std::to_string(call.type) + "\n";
+  std::string line = std::to_string(comm.gang->rank) + " " + text + "\n";
   int file = ::open(path, O_WRONLY | O_CREAT | O_APPEND, 0600);
   if (::write(file, line.data(), line.size()) < 0) misuse("cannot write its log");
   ::close(file);
+}
+
+void log_call(const Comm& comm, const Call& call) {
+  log_line(comm, std::string(kNames[static_cast<int>(call.what)]) + " " +
+                     std::to_string(call.count) + " " + std::to_string(call.type));
 }
 
 int queue(Comm* comm, std::vector<Call> calls, void* stream) {
@@ -273,11 +280,25 @@ int queue(Comm* comm, std::vector<Call> calls, void* stream) {
   return kSuccess;
 }
 
-int message(Comm* comm, const Call& call, void* stream) {
+bool is_message(const Call& call) { return call.what == What::send || call.what == What::recv; }
+
+int call_nccl(Comm* comm, const Call& call, void* stream) {
   if (group_depth == 0) return queue(comm, {call}, stream);
   grouped.push_back(call);
   group_comm = comm;
   group_stream = stream;
+  return kSuccess;
+}
+
+/// Messages pass together, before the collectives of the group.
+int launch_group(std::vector<Call> calls) {
+  std::vector<Call> messages;
+  std::copy_if(calls.begin(), calls.end(), std::back_inserter(messages), is_message);
+  if (messages.size() < calls.size())
+    log_line(*group_comm, "group " + std::to_string(calls.size()) + " 0");
+  if (!messages.empty()) queue(group_comm, messages, group_stream);
+  for (const Call& call : calls)
+    if (!is_message(call)) queue(group_comm, {call}, group_stream);
   return kSuccess;
 }
 
@@ -350,29 +371,29 @@ int ncclGroupEnd() {
   if (--group_depth > 0 || grouped.empty()) return kSuccess;
   std::vector<Call> calls;
   calls.swap(grouped);
-  return queue(group_comm, std::move(calls), group_stream);
+  return launch_group(std::move(calls));
 }
 
 int ncclAllReduce(const void* from, void* to, size_t count, int type, int op, Comm* comm,
                   void* stream) {
-  return queue(comm, {{What::all_reduce, from, to, count, type, op, 0}}, stream);
+  return call_nccl(comm, {What::all_reduce, from, to, count, type, op, 0}, stream);
 }
 int ncclReduceScatter(const void* from, void* to, size_t count, int type, int op, Comm* comm,
                       void* stream) {
-  return queue(comm, {{What::reduce_scatter, from, to, count, type, op, 0}}, stream);
+  return call_nccl(comm, {What::reduce_scatter, from, to, count, type, op, 0}, stream);
 }
 int ncclAllGather(const void* from, void* to, size_t count, int type, Comm* comm, void* stream) {
-  return queue(comm, {{What::all_gather, from, to, count, type, 0, 0}}, stream);
+  return call_nccl(comm, {What::all_gather, from, to, count, type, 0, 0}, stream);
 }
 int ncclBroadcast(const void* from, void* to, size_t count, int type, int root, Comm* comm,
                   void* stream) {
-  return queue(comm, {{What::broadcast, from, to, count, type, 0, root}}, stream);
+  return call_nccl(comm, {What::broadcast, from, to, count, type, 0, root}, stream);
 }
 int ncclSend(const void* from, size_t count, int type, int peer, Comm* comm, void* stream) {
-  return message(comm, {What::send, from, nullptr, count, type, 0, peer}, stream);
+  return call_nccl(comm, {What::send, from, nullptr, count, type, 0, peer}, stream);
 }
 int ncclRecv(void* to, size_t count, int type, int peer, Comm* comm, void* stream) {
-  return message(comm, {What::recv, nullptr, to, count, type, 0, peer}, stream);
+  return call_nccl(comm, {What::recv, nullptr, to, count, type, 0, peer}, stream);
 }
 
 const char* ncclGetErrorString(int) { return "unhandled system error"; }

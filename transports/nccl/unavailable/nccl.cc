@@ -13,6 +13,8 @@ Error left_out() {
 
 Result<std::string> nccl_version() { return left_out(); }
 
+std::string nccl_path() { return ""; }
+
 Result<std::unique_ptr<Rendezvous>> make_nccl_rendezvous(const NcclOptions&) { return left_out(); }
 
 Result<std::unique_ptr<Communicator>> shrink_nccl(Communicator&, const std::vector<int>&) {
