@@ -17,10 +17,26 @@ struct LtProduct {
   double alpha = 1, beta = 0;
   const void* bias = nullptr;  // dense, of c's type
   Unary activation = Unary::identity;
+  MatmulPrecision precision = MatmulPrecision::highest;  // of f32
+  /// As in ProductEpilogue, of `in`; the sums are of `out`.
+  bool is_gradient = false;
+  void* before = nullptr;
+  int64_t before_row = 0;
+  void* column_sums = nullptr;
+  void* row_sums = nullptr;
 };
 
-/// kUnsupported if the library is missing or does not support the product.
+/// kUnsupported if the library is missing or does not support the product and all of its epilogue.
 int lt_product(Stream& stream, const LtProduct& product);
+
+/// Whether the library is there and can read matrices with these strides.
+bool lt_reads(const LtProduct& product);
+
+/// Bytes of scratch that lt_product takes: NVIDIA's advice for Hopper, none for small products.
+inline size_t lt_workspace(const LtProduct& p) {
+  constexpr int64_t kSmall = int64_t{1} << 22;  // multiply operations
+  return p.m * p.n <= kSmall / (p.k < 1 ? 1 : p.k) ? 0 : size_t{32} << 20;
+}
 
 /// cuBLASLt's version: 130002 is 13.0.2; 0: it is missing.
 size_t lt_version();
