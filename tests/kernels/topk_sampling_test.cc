@@ -139,7 +139,6 @@ TEST_CASE("optimizer rows either accept views with gaps or reject them") {
 }
 
 TEST_CASE("a step of several tensors is the step of each, after clipping to a norm") {
-  Generator random = generator("several");
   for (DType dtype : {DType::f32, DType::f64}) {
     constexpr int64_t kCounts[] = {3, 0, 700};
     for_setups([&](Runner& runner) {
