@@ -51,10 +51,18 @@ struct Scratch {
   }
 };
 
+/// How exactly a GPU multiplies f32: PyTorch's names.
+enum class MatmulPrecision : uint8_t {
+  highest,  // f32
+  high,     // TF32: 10 bits of mantissa
+  medium,   // bf16: 7 bits; the sums are f32
+};
+
 /// Runs the operations of one slot in order.
 struct Stream {
-  int threads = 1;         // of the CPU, per operation
-  void* native = nullptr;  // a cudaStream_t
+  int threads = 1;                                       // of the CPU, per operation
+  void* native = nullptr;                                // a cudaStream_t
+  MatmulPrecision precision = MatmulPrecision::highest;  // of f32 products and convolutions
   Scratch scratch;
   /// On the device: a kernel with an index out of range stores 1 + its position there; null if the
   /// caller has checked the indices. It is read when the host next waits.
@@ -82,6 +90,12 @@ struct AdamW {  // Loshchilov and Hutter, "Decoupled weight decay regularization
   double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.01;
   int64_t step = 1;  // the first step is 1
 };
+/// One tensor of a step of several.
+struct AdamWTensor {
+  View weights, grad, mean, square;
+  View copy;         // its data is null if there is none
+  int64_t step = 1;  // instead of AdamW's
+};
 struct Sgd {  // as torch.optim.SGD
   double lr = 1e-2, momentum = 0, dampening = 0, weight_decay = 0;
   bool nesterov = false;
@@ -90,6 +104,20 @@ struct Sgd {  // as torch.optim.SGD
 struct Attention {
   bool causal = true;  // query i sees keys up to i + (keys - queries)
   double scale = 1;    // of the products of queries and keys
+};
+/// What the product of a layer, or of its gradients, computes in addition to its sums. The views
+/// are null where they are not wanted.
+struct ProductEpilogue {
+  const View* bias = nullptr;  // [n], of a's type: is added
+  /// The result is its value: identity, relu, gelu or gelu_tanh. If `is_gradient`, the result is
+  /// instead multiplied by its derivative at `before`.
+  Unary activation = Unary::identity;
+  bool is_gradient = false;
+  /// [m, n] of a's type, dense rows: the operand of the activation, rounded. It is stored, or read
+  /// if `is_gradient`.
+  const View* before = nullptr;
+  const View* column_sums = nullptr;  // [n], of c's type, dense: the sums of c's columns
+  const View* row_sums = nullptr;     // [m], of c's type, dense: the sums of a's rows
 };
 struct Gbm {  // geometric Brownian motion, S' = S exp((rate - volatility²/2) dt + volatility √dt Z)
   double start = 100, rate = 0.05, volatility = 0.2, years = 1;
@@ -113,7 +141,8 @@ struct Kernels {
   int (*unary_backward)(Stream&, Unary, const View& in, const View& y, const View& grad,
                         const View& out);
   /// out = a op b. Floats, i64, i32, u8 (which wrap; div is of floats only, floor_div and mod of an
-  /// integer by 0 are 0, and so is a power that would be a fraction).
+  /// integer by 0 are 0, and so is a power that would be a fraction). If out is f32, one of a and b
+  /// may be f16 or bf16.
   int (*binary)(Stream&, Binary, const View& a, const View& b, const View& out);
   /// out = a op b, or b op a if `reversed`. `b` is cast to a's compute type.
   int (*binary_number)(Stream&, Binary, const View& a, Number b, bool reversed, const View& out);
@@ -168,7 +197,7 @@ struct Kernels {
                                 int64_t ignore, const View& lse, const View& grad, const View& out);
   /// y[n, c] = (x - mean) * rstd * weight + bias, where weight and bias [c] may be null; mean and
   /// rstd [n] (f32, or f64 for f64; dense) are stored for the backward. weight, bias: x's type or
-  /// f32.
+  /// f32. If x is f32, y and its gradient may be f16 or bf16, here and in rms_norm.
   int (*layer_norm)(Stream&, const View& x, const View* weight, const View* bias, double eps,
                     const View& y, const View& mean, const View& rstd);
   /// dx and, unless null, dweight and dbias (set, not added to).
@@ -187,6 +216,10 @@ struct Kernels {
   /// broadcast. c has dense rows. a and b: any strides.
   int (*matmul)(Stream&, const View& a, const View& b, double alpha, double beta, const View* bias,
                 Unary activation, const View& c);
+  /// c[m, n] = a[m, k] b[k, n] and its epilogue. Floats; c has dense rows and a's type, or is f32
+  /// for f16 and bf16. a and b: any strides. On a GPU, bf16 and f16 may be rounded before and after
+  /// each part of the epilogue.
+  int (*product)(Stream&, const View& a, const View& b, const ProductEpilogue&, const View& c);
 
   // ---- by index (i64 or i32, counted from `base`)
   /// out[…, :] = table[index[…], :]. Any type; table [rows, width].
@@ -244,11 +277,21 @@ struct Kernels {
   /// (bf16 or f16), is set to the rounded weights.
   int (*adamw)(Stream&, const AdamW&, const View& weights, const View& grad, double grad_scale,
                const View& mean, const View& square, const View* copy);
+  /// The same for several tensors, in as few launches as possible; `factor`, unless null, is an f64
+  /// by which the gradients are multiplied too.
+  int (*adamw_all)(Stream&, const AdamW&, const AdamWTensor* tensors, int64_t count,
+                   double grad_scale, const View* factor);
   /// `momentum` is null if options.momentum is 0.
   int (*sgd)(Stream&, const Sgd&, const View& weights, const View& grad, double grad_scale,
              const View* momentum, const View* copy);
   /// out (f64, one element) += the sum of squares of the floats in `in`, with any strides.
   int (*add_sum_of_squares)(Stream&, const View& in, const View& out);
+  /// out (f64, two elements) = the Euclidean norm of all elements of the dense tensors, and the
+  /// factor that reduces it to `limit`: limit / (norm + 1e-6), or 1 if that is not below 1. Floats
+  /// of any types.
+  int (*norm_of_all)(Stream&, const View* tensors, int64_t count, double limit, const View& out);
+  /// Multiplies the dense tensors by `factor`, an f64. If it is 1, they are not touched.
+  int (*scale_all)(Stream&, const View* tensors, int64_t count, const View& factor);
 
   // ---- choosing
   /// The k largest of each row of in [n, c], largest first, equal ones by position; NaN is largest.

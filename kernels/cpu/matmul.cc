@@ -271,8 +271,37 @@ int matmul(Stream& stream, const View& a, const View& b, double alpha, double be
   return kDone;
 }
 
+// Each part is the function of the table that computes it alone.
+int product(Stream& stream, const View& a, const View& b, const ProductEpilogue& e, const View& c) {
+  const Kernels& table = cpu_kernels();
+  bool is_stored = e.before != nullptr && !e.is_gradient;
+  View sums = is_stored ? *e.before : c;
+  Unary at_once = is_stored || e.is_gradient ? Unary::identity : e.activation;
+  auto then = [&](int code, auto next) {
+    if (code != kDone) return code;
+    stream.scratch.used = 0;
+    return next();
+  };
+  int code = matmul(stream, a, b, 1, 0, e.bias, at_once, sums);
+  if (is_stored) code = then(code, [&] { return table.unary(stream, e.activation, *e.before, c); });
+  if (e.is_gradient)
+    code = then(code, [&] {
+      return table.unary_backward(stream, e.activation, *e.before, *e.before, c, c);
+    });
+  if (e.column_sums != nullptr)
+    code = then(code, [&] {
+      return table.reduce(stream, Reduce::sum, swap_dims(c, 0, 1), 0, *e.column_sums);
+    });
+  if (e.row_sums != nullptr)
+    code = then(code, [&] { return table.reduce(stream, Reduce::sum, a, 0, *e.row_sums); });
+  return code;
+}
+
 }  // namespace
 
-void add_matmul_rows(Kernels& table) { table.matmul = matmul; }
+void add_matmul_rows(Kernels& table) {
+  table.matmul = matmul;
+  table.product = product;
+}
 
 }  // namespace flow::cpu

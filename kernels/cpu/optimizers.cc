@@ -131,10 +131,49 @@ int add_sum_of_squares(Stream& stream, const View& in, const View& out) {
   return kDone;
 }
 
+int adamw_all(Stream& stream, const AdamW& options, const AdamWTensor* tensors, int64_t count,
+              double grad_scale, const View* factor) {
+  if (factor != nullptr) grad_scale *= *factor->at<double>();
+  AdamW of_tensor = options;
+  for (int64_t i = 0; i < count; i++) {
+    const AdamWTensor& each = tensors[i];
+    of_tensor.step = each.step;
+    int code = adamw(stream, of_tensor, each.weights, each.grad, grad_scale, each.mean, each.square,
+                     each.copy.data == nullptr ? nullptr : &each.copy);
+    if (code != kDone) return code;
+  }
+  return kDone;
+}
+
+int norm_of_all(Stream& stream, const View* tensors, int64_t count, double limit, const View& out) {
+  double sum = 0;
+  View total = dense(DType::f64, {}, &sum);
+  for (int64_t i = 0; i < count; i++)
+    if (int code = add_sum_of_squares(stream, tensors[i], total); code != kDone) return code;
+  double norm = std::sqrt(sum), factor = limit / (norm + 1e-6);
+  out.at<double>()[0] = norm;
+  out.at<double>()[1] = factor < 1 ? factor : 1;
+  return kDone;
+}
+
+int scale_all(Stream& stream, const View* tensors, int64_t count, const View& factor) {
+  double number = *factor.at<double>();
+  if (number == 1) return kDone;
+  for (int64_t i = 0; i < count; i++) {
+    int code = cpu_kernels().binary_number(stream, Binary::mul, tensors[i], Number::of(number),
+                                           false, tensors[i]);
+    if (code != kDone) return code;
+  }
+  return kDone;
+}
+
 }  // namespace
 
 void add_optimizer_rows(Kernels& table) {
   table.adamw = adamw;
+  table.adamw_all = adamw_all;
+  table.norm_of_all = norm_of_all;
+  table.scale_all = scale_all;
   table.sgd = sgd;
   table.add_sum_of_squares = add_sum_of_squares;
 }

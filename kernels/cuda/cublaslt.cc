@@ -20,8 +20,6 @@ namespace flow::cuda {
 namespace {
 
 constexpr int kDevicesMax = 64;
-constexpr size_t kWorkspace = size_t{32} << 20;  // NVIDIA's advice for Hopper
-constexpr int64_t kSmall = int64_t{1} << 22;  // multiply operations of a product without workspace
 
 struct LtLibrary {
 #define FLOW_LT(name) decltype(&cublasLt##name) name = nullptr
@@ -89,6 +87,13 @@ cudaDataType type_of(DType dtype) {
   }
 }
 
+cublasComputeType_t compute_type_of(const LtProduct& p) {
+  if (p.in == DType::f64) return CUBLAS_COMPUTE_64F;
+  if (p.in != DType::f32 || p.precision == MatmulPrecision::highest) return CUBLAS_COMPUTE_32F;
+  return p.precision == MatmulPrecision::high ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                              : CUBLAS_COMPUTE_32F_FAST_16BF;
+}
+
 // An operand as the library sees it: rows x columns, and whether it is transposed.
 struct OperandLayout {
   bool works, transposed;
@@ -104,6 +109,19 @@ OperandLayout operand_layout_of(int64_t rows, int64_t columns, int64_t by_row, i
     if (step >= columns && step > 0) return {true, true, step};
   }
   return {false, false, 0};
+}
+
+// The operands are swapped: the library's left one is b.
+struct LtLayouts {
+  OperandLayout left, right;
+  int64_t step;  // of the result
+  bool work;
+};
+LtLayouts layouts_of(const LtProduct& p) {
+  OperandLayout left = operand_layout_of(p.n, p.k, p.b_column, p.b_k),
+                right = operand_layout_of(p.k, p.m, p.a_k, p.a_row);
+  int64_t step = p.m == 1 ? p.n : p.c_row;
+  return {left, right, step, left.works && right.works && step >= p.n};
 }
 
 // The largest power of two, up to 256, that divides all addresses of an operand.
@@ -145,17 +163,30 @@ struct LtPlan {
   }
 };
 
-std::mutex mutex;  // guards the members below, and the plans' bias pointers during a call
+std::mutex mutex;  // guards the members below, and the plans' pointers during a call
 std::array<cublasLtHandle_t, kDevicesMax> handles{};
 // Everything that a plan depends on, as numbers.
-using ProductKey = std::array<int64_t, 20>;
+using ProductKey = std::array<int64_t, 22>;
 constexpr size_t kPlansMax = 4096;  // then all are dropped
 // Never destroyed: at exit the library may have ended already.
 auto& plans = *new std::map<ProductKey, std::unique_ptr<LtPlan>>;
 
-// False if the library does not support the epilogue.
+// False if the library does not support the epilogue. A result has one epilogue only.
 bool epilogue_of(const LtProduct& p, cublasLtEpilogue_t& epilogue) {
   bool bias = p.bias != nullptr;
+  if (p.row_sums) {  // a is the library's b
+    epilogue = CUBLASLT_EPILOGUE_BGRADB;
+    return !bias && !p.before && !p.column_sums && p.activation == Unary::identity;
+  }
+  if (p.is_gradient) {
+    epilogue = p.column_sums ? CUBLASLT_EPILOGUE_DGELU_BGRAD : CUBLASLT_EPILOGUE_DGELU;
+    return !bias && p.activation == Unary::gelu_tanh;
+  }
+  if (p.column_sums) return false;
+  if (p.before) {
+    epilogue = bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    return p.activation == Unary::gelu_tanh;
+  }
   switch (p.activation) {
     case Unary::identity:
       epilogue = bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
@@ -169,6 +200,25 @@ bool epilogue_of(const LtProduct& p, cublasLtEpilogue_t& epilogue) {
     default:
       return false;
   }
+}
+
+// The vector that the library calls the bias: it reads it, or writes sums to it.
+const void* bias_of(const LtProduct& p) {
+  return p.row_sums ? p.row_sums : p.column_sums ? p.column_sums : p.bias;
+}
+
+// The library's requirements for the other operands of an epilogue.
+bool fits_epilogue(const LtProduct& p) {
+  constexpr int64_t kElements = 8;
+  constexpr uintptr_t kBytes = 16;
+  auto is_aligned = [](const void* data) {
+    return reinterpret_cast<uintptr_t>(data) % kBytes == 0;
+  };
+  bool takes_batches = !p.before && !p.row_sums && !p.column_sums;
+  // A bias and the operand of an activation have the result's type.
+  if ((p.bias || p.before) && p.in != p.out) return false;
+  return (takes_batches || p.batches == 1) && is_aligned(bias_of(p)) && is_aligned(p.before) &&
+         p.before_row % kElements == 0 && (!p.before || p.before_row >= p.n);
 }
 
 // Alignment of the operands' addresses, in bytes.
@@ -187,12 +237,14 @@ bool describe_product(LtPlan& plan, const LtProduct& p, const OperandLayout& lef
     return plan.layout(to, p.in, operand.transposed ? columns : rows,
                        operand.transposed ? rows : columns, operand.step, p.batches, batch);
   };
-  return plan.lt.MatmulDescCreate(&plan.product, wide ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
+  return plan.lt.MatmulDescCreate(&plan.product, compute_type_of(p),
                                   wide ? CUDA_R_64F : CUDA_R_32F) == CUBLAS_STATUS_SUCCESS &&
          plan.set(CUBLASLT_MATMUL_DESC_TRANSA, operation(left)) &&
          plan.set(CUBLASLT_MATMUL_DESC_TRANSB, operation(right)) &&
          plan.set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue) &&
-         (!p.bias || plan.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias)) &&
+         (!bias_of(p) || plan.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias_of(p))) &&
+         (!p.before || (plan.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.before) &&
+                        plan.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.before_row))) &&
          layout(plan.left, left, p.n, p.k, p.b_batch) &&
          layout(plan.right, right, p.k, p.m, p.a_batch) &&
          plan.layout(plan.result, p.out, p.n, p.m, step, p.batches, p.c_batch);
@@ -261,6 +313,11 @@ void lt_prepare() {
   if (!handle && lt.Create(&handle) != CUBLAS_STATUS_SUCCESS) handle = nullptr;
 }
 
+bool lt_reads(const LtProduct& p) {
+  const LtUse& use = library().use;  // a named library that does not work is an error of lt_product
+  return (use.works || use.is_named) && layouts_of(p).work;
+}
+
 int lt_product(Stream& stream, const LtProduct& p) {
   const LtLibrary& lt = library();
   if (!lt.use.works) return lt.use.is_named ? kLtErrors : kUnsupported;
@@ -268,12 +325,13 @@ int lt_product(Stream& stream, const LtProduct& p) {
   cublasLtEpilogue_t epilogue;
   if (!epilogue_of(p, epilogue)) return kUnsupported;
   if (p.in == DType::f64 && epilogue != CUBLASLT_EPILOGUE_DEFAULT) return kUnsupported;
-  OperandLayout left = operand_layout_of(p.n, p.k, p.b_column, p.b_k),
-                right = operand_layout_of(p.k, p.m, p.a_k, p.a_row);
-  int64_t step = p.m == 1 ? p.n : p.c_row;
-  if (!left.works || !right.works || step < p.n) return kUnsupported;
+  if (!fits_epilogue(p)) return kUnsupported;
+  LtLayouts layouts = layouts_of(p);
+  if (!layouts.work) return kUnsupported;
+  const OperandLayout &left = layouts.left, &right = layouts.right;
+  int64_t step = layouts.step;
 
-  size_t workspace = p.m * p.n <= kSmall / (p.k < 1 ? 1 : p.k) ? 0 : kWorkspace;
+  size_t workspace = lt_workspace(p);
   char* room = nullptr;
   if (workspace > 0) {
     room = stream.scratch.take<char>(static_cast<int64_t>(workspace));
@@ -310,7 +368,9 @@ int lt_product(Stream& stream, const LtProduct& p) {
                  alignments.left,
                  alignments.right,
                  alignments.result,
-                 p.beta != 0};
+                 p.beta != 0,
+                 p.before_row,
+                 static_cast<int64_t>(compute_type_of(p))};
   auto found = plans.find(key);
   if (found == plans.end()) {
     if (plans.size() >= kPlansMax) plans.clear();
@@ -321,7 +381,10 @@ int lt_product(Stream& stream, const LtProduct& p) {
   }
   LtPlan& plan = *found->second;
   if (!plan.is_there) return kUnsupported;
-  if (p.bias && !plan.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias)) return kUnsupported;
+  const void* bias = bias_of(p);
+  if (bias && !plan.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias)) return kUnsupported;
+  if (p.before && !plan.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.before))
+    return kUnsupported;
 
   bool wide = p.in == DType::f64;
   float alpha = static_cast<float>(p.alpha), beta = static_cast<float>(p.beta);

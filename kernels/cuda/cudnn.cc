@@ -225,6 +225,7 @@ DnnLibrary::AlgorithmChoice& DnnLibrary::choice_of(CudnnHandle handle, int devic
 int DnnLibrary::run(Stream& stream, int device, const Convolution& convolution) {
   Numbers numbers;
   if (!works() || !numbers_of(convolution, numbers)) return kUnsupported;
+  numbers.reduces = numbers.type == kFloat && stream.precision != MatmulPrecision::highest;
   ConvolutionDescriptors descriptors(calls_);
   if (!descriptors.make(numbers)) return kUnsupported;
   Call call{calls_, descriptors, numbers};

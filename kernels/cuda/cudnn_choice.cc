@@ -65,7 +65,7 @@ bool is_sum_of_products(const Numbers& numbers, int algorithm) {
 // f32 and f64 use math_of(numbers), regardless of the reported math, so algorithms that need tensor
 // cores are excluded.
 bool is_math_of(const Numbers& numbers, int math) {
-  if (is_half(numbers)) return math != kTensorOpMathAllowConversion;
+  if (is_half(numbers) || numbers.reduces) return math != kTensorOpMathAllowConversion;
   return math == kDefaultMath || math == kFmaMath;
 }
 
@@ -88,10 +88,13 @@ bool numbers_of(const Convolution& v, Numbers& numbers) {
   return true;
 }
 
-int math_of(const Numbers& numbers) { return is_half(numbers) ? kTensorOpMath : kFmaMath; }
+int math_of(const Numbers& numbers) {
+  if (is_half(numbers)) return kTensorOpMath;
+  return numbers.reduces ? kDefaultMath : kFmaMath;  // the default is TF32
+}
 
 int math_of(const Numbers& numbers, const AlgorithmPerf& offer) {
-  return is_half(numbers) ? offer.math : math_of(numbers);
+  return is_half(numbers) || numbers.reduces ? offer.math : math_of(numbers);
 }
 
 int next_algorithm(const Numbers& numbers, const AlgorithmPerf* offers, int count, int from) {

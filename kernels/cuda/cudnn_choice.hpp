@@ -19,6 +19,7 @@ struct Numbers {
   int type, compute;     // cuDNN's
   int x[4], w[4], y[4];  // n c h w; outputs, channels of a group, h, w; n c h w
   int padding[2], stride[2], dilation[2], groups;
+  bool reduces = false;  // f32 may be rounded to TF32: MatmulPrecision is not `highest`
 
   auto operator<=>(const Numbers&) const = default;
 };
@@ -27,7 +28,7 @@ struct Numbers {
 /// bytes that its kernels load at once.
 bool numbers_of(const Convolution& convolution, Numbers& numbers);
 
-/// The math mode for the query: f32 is f32 and not TF32.
+/// The math mode for the query: f32 is f32 and not TF32, unless the numbers allow it.
 int math_of(const Numbers& numbers);
 
 /// The first acceptable algorithm from `from` on, or -1: deterministic, and exact sums of products

@@ -184,6 +184,23 @@ struct BinaryOp {
   }
 };
 
+// Of f32 with f16 or bf16, to f32.
+template <typename A, typename B>
+struct BinaryMixedOp {
+  Binary op;
+
+  template <int width>
+  FLOW_DEVICE void run(const ElementPosition (&spots)[3], int64_t) const {
+    float a[width], b[width];
+    spots[0].read_as<A>(a);
+    spots[1].read_as<B>(b);
+    with_binary(op, [&](auto constant) {
+      for (int j = 0; j < width; j++) a[j] = binary_of<decltype(constant)::value>(a[j], b[j]);
+    });
+    spots[2].write_as<float>(a);
+  }
+};
+
 template <typename T>
 struct BinaryNumberOp {
   Binary op;
@@ -393,7 +410,25 @@ int unary_backward(Stream& stream, Unary op, const View& in, const View& y, cons
   });
 }
 
+namespace {
+
+int binary_mixed(Stream& stream, Binary op, const View& a, const View& b, const View& out) {
+  return visit_floats(a.dtype == DType::f32 ? b.dtype : a.dtype, [&](auto type) {
+    using T = decltype(type);
+    if constexpr (is_small_float<T>) {
+      if (a.dtype == DType::f32)
+        return launch_each<kPack<float>>(stream, BinaryMixedOp<float, T>{op}, {&a, &b, &out});
+      if (b.dtype == DType::f32)
+        return launch_each<kPack<float>>(stream, BinaryMixedOp<T, float>{op}, {&a, &b, &out});
+    }
+    return kUnsupported;
+  });
+}
+
+}  // namespace
+
 int binary(Stream& stream, Binary op, const View& a, const View& b, const View& out) {
+  if (a.dtype != b.dtype && out.dtype == DType::f32) return binary_mixed(stream, op, a, b, out);
   if (!has_arithmetic(a.dtype)) return kUnsupported;
   return visit_arithmetic(a.dtype, [&](auto type) {
     using T = decltype(type);

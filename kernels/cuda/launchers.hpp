@@ -56,6 +56,7 @@ int rms_norm_backward(Stream&, const View& x, const View* weight, const View& rs
 // matmul.cu
 int matmul(Stream&, const View& a, const View& b, double alpha, double beta, const View* bias,
            Unary activation, const View& c);
+int product(Stream&, const View& a, const View& b, const ProductEpilogue&, const View& c);
 
 // indices.cu
 int gather_rows(Stream&, const View& table, const View& index, int64_t base, const View& out);
@@ -86,9 +87,13 @@ int normalize(Stream&, const View& in, const View& mean, const View& deviation, 
 // optimizers.cu
 int adamw(Stream&, const AdamW&, const View& weights, const View& grad, double grad_scale,
           const View& mean, const View& square, const View* copy);
+int adamw_all(Stream&, const AdamW&, const AdamWTensor* tensors, int64_t count, double grad_scale,
+              const View* factor);
 int sgd(Stream&, const Sgd&, const View& weights, const View& grad, double grad_scale,
         const View* momentum, const View* copy);
 int add_sum_of_squares(Stream&, const View& in, const View& out);
+int norm_of_all(Stream&, const View* tensors, int64_t count, double limit, const View& out);
+int scale_all(Stream&, const View* tensors, int64_t count, const View& factor);
 
 // topk_sampling.cu
 int top_k(Stream&, const View& in, int64_t base, const View& values, const View& index);

@@ -122,7 +122,286 @@ __global__ void __launch_bounds__(kBlockThreads)
   if (threadIdx.x == 0) *out += sum;
 }
 
+// ---- several tensors at once: a launch's parameters hold a table of them
+
+constexpr int kAllChunk = 16384;  // elements of a block
+
+// The tensors of one launch: a block works on one chunk of one of them.
+template <int tensors>
+struct Chunks {
+  int64_t counts[tensors];    // of elements
+  int32_t firsts[tensors];    // the first block of each
+  int count = 0, blocks = 0;  // of tensors, of blocks
+
+  struct Chunk {
+    int tensor;
+    int64_t first, last;  // its elements
+  };
+  FLOW_DEVICE Chunk of_block(int block) const {
+    int low = 0, high = count;  // the last tensor whose first block is not behind this one
+    while (high - low > 1) {
+      int middle = (low + high) / 2;
+      if (firsts[middle] <= block)
+        low = middle;
+      else
+        high = middle;
+    }
+    int64_t first = int64_t{block - firsts[low]} * kAllChunk;
+    return {low, first, least(first + kAllChunk, counts[low])};
+  }
+  void add(int64_t elements) {
+    counts[count] = elements;
+    firsts[count++] = blocks;
+    blocks += static_cast<int>(divide_up(elements, kAllChunk));
+  }
+  bool is_full() const { return count == tensors || blocks > (1 << 30); }
+};
+
+// Calls f(first) for a block's packs of `width` elements, then for its single elements.
+template <int width, typename F>
+FLOW_DEVICE void each_of_chunk(int64_t first, int64_t last, bool packs, F f) {
+  int64_t single = packs ? first + (last - first) / width * width : first;
+  for (int64_t i = first + threadIdx.x * width; i < single; i += kBlockThreads * width)
+    f(i, Constant<width>{});
+  for (int64_t i = single + threadIdx.x; i < last; i += kBlockThreads) f(i, Constant<1>{});
+}
+
+// Calls f(a value of the type) for a float's type.
+template <typename F>
+FLOW_DEVICE void with_float(DType dtype, F f) {
+  if (dtype == DType::f32) return f(float{});
+  if (dtype == DType::bf16) return f(Brain{});
+  if (dtype == DType::f16) return f(Half{});
+  f(double{});
+}
+
+FLOW_DEVICE bool is_packed(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
+
+constexpr int kTensorsMax = 160;
+struct TensorTable {
+  Chunks<kTensorsMax> chunks;
+  char* data[kTensorsMax];
+  DType dtypes[kTensorsMax];
+
+  bool add(const View& view) {
+    data[chunks.count] = view.data;
+    dtypes[chunks.count] = view.dtype;
+    chunks.add(view.count());
+    return chunks.is_full();
+  }
+};
+
+__global__ void __launch_bounds__(kBlockThreads)
+    squares_of_all_kernel(TensorTable table, double* parts) {
+  auto chunk = table.chunks.of_block(static_cast<int>(blockIdx.x));
+  double sum = 0;
+  with_float(table.dtypes[chunk.tensor], [&](auto type) {
+    using T = decltype(type);
+    const T* from = reinterpret_cast<const T*>(table.data[chunk.tensor]);
+    each_of_chunk<kPack<T>>(chunk.first, chunk.last, is_packed(from), [&](int64_t i, auto width) {
+      double x[decltype(width)::value];
+      load_as<decltype(width)::value>(from + i, x);
+      for (double each : x) sum += each * each;
+    });
+  });
+  Group group{static_cast<int>(threadIdx.x), kBlockThreads};
+  sum = sum_over_group(group, sum);
+  if (threadIdx.x == 0) parts[blockIdx.x] = sum;
+}
+
+__global__ void __launch_bounds__(kBlockThreads)
+    norm_of_parts_kernel(const double* parts, int64_t count, double limit, double* out) {
+  double sum = 0;
+  for (int64_t i = threadIdx.x; i < count; i += kBlockThreads) sum += parts[i];
+  Group group{static_cast<int>(threadIdx.x), kBlockThreads};
+  sum = sum_over_group(group, sum);
+  if (threadIdx.x > 0) return;
+  double norm = std::sqrt(sum), factor = limit / (norm + 1e-6);
+  out[0] = norm;
+  out[1] = factor < 1 ? factor : 1;
+}
+
+__global__ void __launch_bounds__(kBlockThreads)
+    scale_all_kernel(TensorTable table, const double* factor) {
+  double number = *factor;
+  if (number == 1) return;
+  auto chunk = table.chunks.of_block(static_cast<int>(blockIdx.x));
+  with_float(table.dtypes[chunk.tensor], [&](auto type) {
+    using T = decltype(type);
+    using C = Compute<T>;
+    T* data = reinterpret_cast<T*>(table.data[chunk.tensor]);
+    each_of_chunk<kPack<T>>(chunk.first, chunk.last, is_packed(data), [&](int64_t i, auto width) {
+      C x[decltype(width)::value];
+      load_as<decltype(width)::value>(data + i, x);
+      for (C& each : x) each *= static_cast<C>(number);
+      store_as<decltype(width)::value>(data + i, x);
+    });
+  });
+}
+
+// Launches `kernel` for tables that together hold all tensors.
+template <typename F>
+int each_table(const View* tensors, int64_t count, F launch_table) {
+  TensorTable table;
+  for (int64_t i = 0; i < count; i++) {
+    if (tensors[i].count() == 0) continue;
+    if (!table.add(tensors[i])) continue;
+    FLOW_LAUNCH(launch_table(table));
+    table.chunks.count = table.chunks.blocks = 0;
+  }
+  return table.chunks.count == 0 ? kDone : launch_table(table);
+}
+
+bool are_dense_floats(const View* tensors, int64_t count) {
+  for (int64_t i = 0; i < count; i++)
+    if (!is_dense(tensors[i]) || !is_float(tensors[i].dtype)) return false;
+  return true;
+}
+
+// `W` is the type of the weights; gradients of f32 weights have any type up to it.
+constexpr int kAdamWTensorsMax = 56;
+template <typename W>
+struct AdamWTable {
+  Chunks<kAdamWTensorsMax> chunks;
+  W* weights[kAdamWTensorsMax];
+  W* mean[kAdamWTensorsMax];
+  W* square[kAdamWTensorsMax];
+  const void* grad[kAdamWTensorsMax];
+  char* copy[kAdamWTensorsMax];
+  W sizes[kAdamWTensorsMax], roots[kAdamWTensorsMax];
+  DType grads[kAdamWTensorsMax], copies[kAdamWTensorsMax];
+  W beta1, beta2, rest1, rest2, decay, eps, scale;
+  const double* factor;
+};
+
+template <typename W>
+__global__ void __launch_bounds__(kBlockThreads) adamw_all_kernel(AdamWTable<W> table) {
+  auto chunk = table.chunks.of_block(static_cast<int>(blockIdx.x));
+  int k = chunk.tensor;
+  W* all_weights = table.weights[k];
+  W* all_mean = table.mean[k];
+  W* all_square = table.square[k];
+  char* copy = table.copy[k];
+  W size = table.sizes[k], root = table.roots[k];
+  W scale = table.factor ? table.scale * static_cast<W>(*table.factor) : table.scale;
+  bool packs = is_packed(all_weights) && is_packed(all_mean) && is_packed(all_square) &&
+               is_packed(table.grad[k]) && is_packed(copy);
+  with_float(table.grads[k], [&](auto type) {
+    using G = decltype(type);
+    if constexpr (std::is_same_v<W, double> == std::is_same_v<G, double>) {
+      const G* all_grad = static_cast<const G*>(table.grad[k]);
+      each_of_chunk<kWidth>(chunk.first, chunk.last, packs, [&](int64_t i, auto width) {
+        constexpr int n = decltype(width)::value;
+        W grad[n], mean[n], square[n], weights[n];
+        load_as<n>(all_grad + i, grad);
+        load<n>(all_mean + i, mean);
+        load<n>(all_square + i, square);
+        load<n>(all_weights + i, weights);
+        for (int j = 0; j < n; j++) {
+          W g = grad[j] * scale;
+          mean[j] = table.beta1 * mean[j] + table.rest1 * g;
+          square[j] = table.beta2 * square[j] + table.rest2 * (g * g);
+          weights[j] = weights[j] * table.decay -
+                       size * (mean[j] / (std::sqrt(square[j]) * root + table.eps));
+        }
+        store<n>(all_mean + i, mean);
+        store<n>(all_square + i, square);
+        store<n>(all_weights + i, weights);
+        if (!copy) return;
+        if (table.copies[k] == DType::bf16)
+          store_as<n>(reinterpret_cast<Brain*>(copy) + i, weights);
+        else
+          store_as<n>(reinterpret_cast<Half*>(copy) + i, weights);
+      });
+    }
+  });
+}
+
+bool fits_step(const AdamWTensor& t) {
+  bool dense = is_dense(t.weights) && is_dense(t.grad) && is_dense(t.mean) && is_dense(t.square) &&
+               (!t.copy.data || is_dense(t.copy));
+  bool types =
+      t.weights.dtype == DType::f64
+          ? t.grad.dtype == DType::f64
+          : t.weights.dtype == DType::f32 && is_float(t.grad.dtype) && t.grad.dtype != DType::f64;
+  return dense && types;
+}
+
+// The tensors whose weights are W.
+template <typename W>
+int adamw_of_type(Stream& stream, const AdamW& o, const AdamWTensor* tensors, int64_t count,
+                  double grad_scale, const View* factor) {
+  constexpr DType dtype = std::is_same_v<W, double> ? DType::f64 : DType::f32;
+  AdamWTable<W> table;
+  table.beta1 = static_cast<W>(o.beta1);
+  table.beta2 = static_cast<W>(o.beta2);
+  table.rest1 = static_cast<W>(1 - o.beta1);
+  table.rest2 = static_cast<W>(1 - o.beta2);
+  table.decay = static_cast<W>(1 - o.lr * o.weight_decay);
+  table.eps = static_cast<W>(o.eps);
+  table.scale = static_cast<W>(grad_scale);
+  table.factor = factor ? factor->at<double>() : nullptr;
+  auto run = [&] {
+    int blocks = table.chunks.blocks;
+    if (blocks == 0) return kDone;
+    int code = launch(stream, adamw_all_kernel<W>, grid_of(blocks), kBlockThreads, 0, table);
+    table.chunks.count = table.chunks.blocks = 0;
+    return code;
+  };
+  for (int64_t i = 0; i < count; i++) {
+    const AdamWTensor& t = tensors[i];
+    if (t.weights.dtype != dtype || t.weights.count() == 0) continue;
+    auto step = static_cast<double>(t.step);
+    int k = table.chunks.count;
+    table.weights[k] = t.weights.at<W>();
+    table.mean[k] = t.mean.at<W>();
+    table.square[k] = t.square.at<W>();
+    table.grad[k] = t.grad.data;
+    table.copy[k] = t.copy.data;
+    table.sizes[k] = static_cast<W>(o.lr / (1 - std::pow(o.beta1, step)));
+    table.roots[k] = static_cast<W>(1 / std::sqrt(1 - std::pow(o.beta2, step)));
+    table.grads[k] = t.grad.dtype;
+    table.copies[k] = t.copy.dtype;
+    table.chunks.add(t.weights.count());
+    if (table.chunks.is_full()) FLOW_LAUNCH(run());
+  }
+  return run();
+}
+
 }  // namespace
+
+int adamw_all(Stream& stream, const AdamW& options, const AdamWTensor* tensors, int64_t count,
+              double grad_scale, const View* factor) {
+  for (int64_t i = 0; i < count; i++)
+    if (!fits_step(tensors[i])) return kUnsupported;
+  FLOW_LAUNCH(adamw_of_type<float>(stream, options, tensors, count, grad_scale, factor));
+  return adamw_of_type<double>(stream, options, tensors, count, grad_scale, factor);
+}
+
+int norm_of_all(Stream& stream, const View* tensors, int64_t count, double limit, const View& out) {
+  if (!are_dense_floats(tensors, count)) return kUnsupported;
+  int64_t all = 0;
+  for (int64_t i = 0; i < count; i++) all += divide_up(tensors[i].count(), kAllChunk);
+  double* parts = stream.scratch.take<double>(all);
+  if (!parts) return kNeedsScratch;
+  double* next = parts;
+  FLOW_LAUNCH(each_table(tensors, count, [&](const TensorTable& table) {
+    double* own = next;
+    next += table.chunks.blocks;
+    return launch(stream, squares_of_all_kernel, grid_of(table.chunks.blocks), kBlockThreads, 0,
+                  table, own);
+  }));
+  return launch(stream, norm_of_parts_kernel, grid_of(1), kBlockThreads, 0, parts, all, limit,
+                out.at<double>());
+}
+
+int scale_all(Stream& stream, const View* tensors, int64_t count, const View& factor) {
+  if (!are_dense_floats(tensors, count)) return kUnsupported;
+  return each_table(tensors, count, [&](const TensorTable& table) {
+    return launch(stream, scale_all_kernel, grid_of(table.chunks.blocks), kBlockThreads, 0, table,
+                  factor.at<double>());
+  });
+}
 
 int adamw(Stream& stream, const AdamW& o, const View& weights, const View& grad, double grad_scale,
           const View& mean, const View& square, const View* copy) {

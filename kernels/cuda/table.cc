@@ -47,6 +47,7 @@ constexpr Kernels table() {
   k.rms_norm = rms_norm;
   k.rms_norm_backward = rms_norm_backward;
   k.matmul = matmul;
+  k.product = product;
   k.gather_rows = gather_rows;
   k.scatter_add_rows = scatter_add_rows;
   k.gather_last = gather_last;
@@ -65,8 +66,11 @@ constexpr Kernels table() {
   k.resize_backward = resize_backward;
   k.normalize = normalize;
   k.adamw = adamw;
+  k.adamw_all = adamw_all;
   k.sgd = sgd;
   k.add_sum_of_squares = add_sum_of_squares;
+  k.norm_of_all = norm_of_all;
+  k.scale_all = scale_all;
   k.top_k = top_k;
   k.sample = sample;
   k.histogram = histogram;

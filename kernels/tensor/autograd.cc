@@ -84,6 +84,7 @@ void Node::add_operand(const Tensor& operand) {
   }
   if (operand && operand.node()) {
     made.node = operand.node();
+    made.node->uses_++;
   } else if (operand && operand.wants_gradient()) {
     made.leaf = operand.body();
   }
@@ -221,6 +222,8 @@ class BackwardPass {
   struct PendingNode {
     RefPtr<Node> node;
     Tensor gradient;
+    bool is_before_activation = false;  // the gradient is that of the activation's operand
+    Tensor column_sums = {};
   };
 
   void expect_leaves(const Node* root) {
@@ -249,17 +252,33 @@ class BackwardPass {
               ? "; and pass the tensors that the function of flow.checkpoint uses as arguments"
               : ""));
     Gradients out(node.operands_.size());
-    for (size_t i = 0; i < node.operands_.size(); i++)
-      out.wanted_[i] = node.operands_[i].node || node.operands_[i].leaf;
+    for (size_t i = 0; i < node.operands_.size(); i++) {
+      const Node::Operand& operand = node.operands_[i];
+      out.wanted_[i] = operand.node || operand.leaf;
+      if (operand.node && operand.node->uses_ == 1 && !waiting_.contains(operand.node->order_))
+        out.inputs_[i] = operand.node->activation_input();
+    }
+    std::vector<bool> had_input;
+    for (const ActivationInput& each : out.inputs_) had_input.push_back(bool(each.before));
     node.done_ = true;  // set first: a backward inside it may reach it again
-    node.backward(now.gradient, out);
+    if (now.is_before_activation) {
+      node.backward_before_activation(now.gradient, now.column_sums, out);
+    } else {
+      node.backward(now.gradient, out);
+    }
     now.gradient = {};
+    now.column_sums = {};
     node.release();
     std::vector<Node::Operand> operands = std::move(node.operands_);
     for (size_t i = 0; i < operands.size(); i++) {
       Tensor gradient = std::move(out.gradients_[i]);
       if (!out.wanted_[i]) continue;
       if (gradient) accumulate(node, operands[i], gradient);
+      if (gradient && had_input[i] && !out.inputs_[i].before) {
+        PendingNode& slot = waiting_[operands[i].node->order_];
+        slot.is_before_activation = true;
+        slot.column_sums = std::move(out.sums_[i]);
+      }
       if (count_ != nullptr && operands[i].leaf) count_->used(operands[i].leaf);
     }
     if (count_ != nullptr && node.reaches_any()) count_->used_any();

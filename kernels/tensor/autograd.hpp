@@ -12,19 +12,39 @@
 
 namespace flow::tensors {
 
+/// An element-wise activation at the end of an operation.
+struct ActivationInput {
+  kernels::Unary activation = kernels::Unary::identity;
+  Tensor before;            // its operand, [rows, columns] with dense rows; empty: there is none
+  bool wants_sums = false;  // the sums of the columns of the gradient of `before`
+};
+
 /// Gradients of an operation's operands, set by its backward.
 class Gradients {
  public:
-  explicit Gradients(size_t operands) : wanted_(operands), gradients_(operands) {}
+  explicit Gradients(size_t operands)
+      : wanted_(operands), gradients_(operands), inputs_(operands), sums_(operands) {}
   /// Whether the gradient is needed.
   bool wants(size_t operand) const { return wanted_[operand]; }
   void set(size_t operand, Tensor gradient) { gradients_[operand] = std::move(gradient); }
+
+  /// The activation that computed the operand, if nothing else used its result. Then
+  /// set_before_activation() may set the gradient of the activation's operand.
+  const ActivationInput& activation_of(size_t operand) const { return inputs_[operand]; }
+  /// `gradient` has the shape of the operand; `column_sums` is set if they are wanted.
+  void set_before_activation(size_t operand, Tensor gradient, Tensor column_sums) {
+    gradients_[operand] = std::move(gradient);
+    sums_[operand] = std::move(column_sums);
+    inputs_[operand].before = {};
+  }
 
  private:
   friend class Node;
   friend class BackwardPass;
   std::vector<bool> wanted_;
   std::vector<Tensor> gradients_;
+  std::vector<ActivationInput> inputs_;
+  std::vector<Tensor> sums_;
 };
 
 /// One recorded operation.
@@ -39,6 +59,11 @@ class Node : public RefCounted {
 
   /// `gradient` has the shape and type of the operation's result. Called once.
   virtual void backward(const Tensor& gradient, Gradients& out) = 0;
+  /// The activation with which this operation ends, whose gradient the operation that uses its
+  /// result may compute; then backward_before_activation() is called instead of backward().
+  virtual ActivationInput activation_input() const { return {}; }
+  virtual void backward_before_activation(const Tensor&, const Tensor& /*column_sums*/,
+                                          Gradients&) {}
   /// Releases the saved values.
   virtual void release() = 0;
 
@@ -60,6 +85,7 @@ class Node : public RefCounted {
   uint64_t order_;  // operands have smaller numbers than results
   bool done_ = false;
   bool reaches_any_ = false;
+  int uses_ = 0;  // of the result, as an operand of other nodes
   std::vector<Operand> operands_;
 };
 

@@ -268,9 +268,38 @@ Tensor unary(Unary op, const Tensor& given) {
                 });
 }
 
+namespace {
+
+// Whether a kernel reads f32 and a smaller float together.
+bool is_mixed(const Tensor& a, const Tensor& b) {
+  auto is_small = [](DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; };
+  return (a.dtype() == DType::f32 && is_small(b.dtype())) ||
+         (is_small(a.dtype()) && b.dtype() == DType::f32);
+}
+
+// a + b or a - b in f32 without a cast before it.
+Tensor add_mixed(Binary op, const Tensor& a, const Tensor& b) {
+  Shape shape = common_shape(verb_of(op), a, b);
+  Tensor out = Tensor::empty(DType::f32, shape, a.device());
+  call(a.device(), &Kernels::binary, kernels::name_of(op), op, broadcast_view(a, shape),
+       broadcast_view(b, shape), out.view());
+  if (!is_recording(a, b)) return out;
+  return record(kernels::name_of(op), out, {a, b},
+                [op, of_a = a.shape(), of_b = b.shape(), type_a = a.dtype(), type_b = b.dtype()](
+                    const Tensor& grad, Gradients& to) {
+                  if (to.wants(0)) to.set(0, cast(sum_to(grad, of_a), type_a));
+                  if (!to.wants(1)) return;
+                  Tensor own = op == Binary::sub ? unary(Unary::neg, grad) : grad;
+                  to.set(1, cast(sum_to(own, of_b), type_b));
+                });
+}
+
+}  // namespace
+
 Tensor binary(Binary op, const Tensor& left, const Tensor& right) {
   if (is_symbol(left) || is_symbol(right)) return Tracer::binary(op, left, right);
   check_device(verb_of(op), left, right);
+  if (!needs_operands(op) && is_mixed(left, right)) return add_mixed(op, left, right);
   DType dtype = result_type(op, common_type(left.dtype(), right.dtype()));
   Shape shape = common_shape(verb_of(op), left, right);
   Tensor a = cast(left, dtype), b = cast(right, dtype);

@@ -1,6 +1,7 @@
 // Operations of neural networks: each is one function of the table forward and one backward.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/shared/types.hpp"
@@ -123,9 +124,12 @@ Tensor cross_entropy(const Tensor& given, const Tensor& given_labels, int64_t ba
     loss = record("cross_entropy", loss, {logits},
                   [base, ignore, x = SavedTensor(logits), labels = SavedTensor(labels),
                    lse = SavedTensor(lse)](const Tensor& grad, Gradients& to) {
-                    Tensor grad_input = like(x.get());
+                    Tensor in = x.get();
+                    int64_t pitch = std::max(in.storage()->pitch, in.size(1));
+                    Tensor grad_input =
+                        Tensor::empty_rows(in.dtype(), in.size(0), in.size(1), pitch, in.device());
                     call(grad.device(), &Kernels::cross_entropy_backward, "cross_entropy",
-                         x.get().view(), labels.get().view(), base, ignore, lse.get().view(),
+                         in.view(), labels.get().view(), base, ignore, lse.get().view(),
                          grad.view(), grad_input.view());
                     to.set(0, grad_input);
                   });

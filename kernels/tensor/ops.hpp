@@ -90,8 +90,10 @@ Tensor cumsum(const Tensor& x, int dim);
 // ---- products (matmul.cc)
 /// [m, k] [k, n], [k] [k], [m, k] [k], [k] [k, n], with leading batch dimensions, broadcast.
 Tensor matmul(const Tensor& a, const Tensor& b);
-/// x[…, in] weight[out, in]ᵀ + bias[out]; `bias` may be empty.
-Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias);
+/// activation(x[…, in] weight[out, in]ᵀ + bias[out]); `bias` may be empty, and the activation is
+/// identity, relu, gelu or gelu_tanh.
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
+              Unary activation = Unary::identity);
 
 // ---- networks (nn_ops.cc)
 Tensor softmax(const Tensor& x, int dim, bool logarithm);
@@ -158,11 +160,24 @@ Tensor gbm(const kernels::Gbm& options, int64_t paths, bool ends_only, DType dty
 // ---- optimizers (optimizers.cc): one step, in place
 void adamw_step(const kernels::AdamW& options, const Tensor& weights, const Tensor& grad,
                 double grad_scale, const Tensor& mean, const Tensor& square);
+struct AdamWOperands {
+  Tensor weights, grad, mean, square;
+  int64_t step = 1;
+};
+/// The same for several tensors in as few calls as possible, one per device; `factor` is empty, or
+/// an f64 on their device by which the gradients are multiplied too.
+void adamw_steps(const kernels::AdamW& options, const std::vector<AdamWOperands>& tensors,
+                 double grad_scale, const Tensor& factor);
 void sgd_step(const kernels::Sgd& options, const Tensor& weights, const Tensor& grad,
               double grad_scale, const Tensor& momentum);
 /// The Euclidean norm of all elements of all tensors; if it is larger than `limit`, each tensor is
 /// scaled down, as in torch.nn.utils.clip_grad_norm_. Returns the norm before.
 double clip_norm(const std::vector<Tensor>& tensors, double limit);
+/// The same without waiting, for dense tensors on one GPU: the norm, an f64 there. Empty, and
+/// nothing done, for others.
+Tensor clip_norm_on_gpu(const std::vector<Tensor>& tensors, double limit);
+/// The norm and the factor by which clip_norm would multiply, two f64 on the tensors' device.
+Tensor norm_and_factor(const std::vector<Tensor>& tensors, double limit);
 
 // ---- reading
 /// The only element.

@@ -47,18 +47,67 @@ void check_moment(const char* name, const Tensor& weights, const Tensor& moment)
 
 }  // namespace
 
+namespace {
+
+// Where a step writes what it rounds: the weights in the type of mixed precision, which the next
+// products use, if they exist and no backward needs them as they were.
+View rounded_place(const Tensor& weights) {
+  Body& body = *weights.body();
+  if (!body.rounded) return {};
+  bool is_current = body.rounded_version == weights.storage()->version;
+  if (!is_current || body.rounded->is_shared() || body.rounded->storage->is_shared()) {
+    body.rounded = {};
+    return {};
+  }
+  return kernels::narrow(body.rounded->view, 0, 0, weights.size(0));
+}
+
+}  // namespace
+
+void adamw_steps(const kernels::AdamW& options, const std::vector<AdamWOperands>& given,
+                 double grad_scale, const Tensor& factor) {
+  NoRecord off;
+  std::vector<Tensor> gradients;  // which the calls below read
+  std::vector<kernels::AdamWTensor> tensors;
+  for (const AdamWOperands& each : given) {
+    check_weights("adamw", each.weights);
+    check_part("adamw", each.weights, each.grad);
+    check_moment("adamw", each.weights, each.mean);
+    check_moment("adamw", each.weights, each.square);
+    gradients.push_back(fitting_gradient(each.weights, each.grad));
+  }
+  for (size_t i = 0; i < given.size(); i++) {
+    const AdamWOperands& each = given[i];
+    kernels::AdamWTensor tensor;
+    tensor.copy = rounded_place(each.weights);
+    for (const Tensor* changed : {&each.weights, &each.mean, &each.square})
+      changed->note_write("adamw");
+    each.weights.body()->rounded_version = each.weights.storage()->version;
+    tensor.weights = each.weights.view();
+    tensor.grad = gradients[i].view();
+    tensor.mean = each.mean.view();
+    tensor.square = each.square.view();
+    tensor.step = each.step;
+    tensors.push_back(tensor);
+  }
+  for (size_t i = 0; i < given.size();) {  // neighbors on one device
+    size_t first = i;
+    const Device& device = given[first].weights.device();
+    while (i < given.size() && given[i].weights.device() == device) i++;
+    View of_factor;
+    Tensor there;
+    if (factor) {
+      there = move(factor, device);
+      of_factor = there.view();
+    }
+    call(device, &Kernels::adamw_all, "adamw", options, tensors.data() + first,
+         static_cast<int64_t>(i - first), grad_scale, factor ? &of_factor : nullptr);
+  }
+}
+
 void adamw_step(const kernels::AdamW& options, const Tensor& weights, const Tensor& grad,
                 double grad_scale, const Tensor& mean, const Tensor& square) {
-  check_weights("adamw", weights);
-  check_part("adamw", weights, grad);
-  check_moment("adamw", weights, mean);
-  check_moment("adamw", weights, square);
-  NoRecord off;
-  for (const Tensor* each : {&weights, &mean, &square}) each->note_write("adamw");
-  Tensor fitted_grad = fitting_gradient(weights, grad);
-  const View* no_copy = nullptr;
-  call(weights.device(), &Kernels::adamw, "adamw", options, weights.view(), fitted_grad.view(),
-       grad_scale, mean.view(), square.view(), no_copy);
+  adamw_steps(options, {{weights, grad, mean, square, options.step}}, grad_scale, {});
 }
 
 void sgd_step(const kernels::Sgd& options, const Tensor& weights, const Tensor& grad,
@@ -77,6 +126,44 @@ void sgd_step(const kernels::Sgd& options, const Tensor& weights, const Tensor& 
   const View* no_copy = nullptr;
   call(weights.device(), &Kernels::sgd, "sgd", options, weights.view(), fitted_grad.view(),
        grad_scale, momentum ? &moment : nullptr, no_copy);
+}
+
+namespace {
+
+std::vector<View> views_of(const std::vector<Tensor>& tensors) {
+  std::vector<View> views;
+  for (const Tensor& each : tensors) {
+    if (!kernels::is_float(each.dtype()))
+      throw TensorError(fmt::format("a gradient is of floats, not {}", text_of(each)));
+    views.push_back(each.view());
+  }
+  return views;
+}
+
+}  // namespace
+
+Tensor norm_and_factor(const std::vector<Tensor>& tensors, double limit) {
+  NoRecord off;
+  std::vector<View> views = views_of(tensors);
+  Tensor out = Tensor::empty(DType::f64, Shape{2}, tensors.front().device());
+  call(out.device(), &Kernels::norm_of_all, "clip_grad_norm", views.data(),
+       static_cast<int64_t>(views.size()), limit, out.view());
+  return out;
+}
+
+Tensor clip_norm_on_gpu(const std::vector<Tensor>& tensors, double limit) {
+  for (const Tensor& each : tensors)
+    if (each.device().kind != Device::cuda || !(each.device() == tensors.front().device()) ||
+        !kernels::is_dense(each.view()))
+      return {};
+  if (tensors.empty()) return {};
+  NoRecord off;
+  Tensor both = norm_and_factor(tensors, limit);
+  for (const Tensor& each : tensors) each.note_write("clip_grad_norm");
+  std::vector<View> views = views_of(tensors);
+  call(both.device(), &Kernels::scale_all, "clip_grad_norm", views.data(),
+       static_cast<int64_t>(views.size()), select(both, 0, 1).view());
+  return select(both, 0, 0);
 }
 
 double clip_norm(const std::vector<Tensor>& tensors, double limit) {

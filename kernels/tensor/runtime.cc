@@ -169,6 +169,7 @@ Stream& stream_of(const Device& device) {
   if (device.kind == Device::symbol) reject_symbol();
   Stream& stream = cuda_stream(device);
   choose(device);
+  stream.precision = runtime().precision;
   return stream;
 }
 

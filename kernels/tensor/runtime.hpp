@@ -35,6 +35,7 @@ struct Runtime {
   bool records = true;  // operations are recorded for backward
   bool casts = false;   // products are computed in `cast_type`: mixed precision
   DType cast_type = DType::bf16;
+  kernels::MatmulPrecision precision = kernels::MatmulPrecision::highest;  // of f32 on GPUs
   Stream cpu;
   std::vector<Stream> cuda;                       // by device
   std::vector<std::unique_ptr<Staging>> staging;  // by device

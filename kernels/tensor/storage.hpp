@@ -62,6 +62,9 @@ class Storage : public RefCounted {
   void note_write();
 
   uint32_t version = 0;  // number of in-place changes
+  /// Set for a matrix that was made with rows of this many elements, of which no view sees the
+  /// last: see empty_rows.
+  int64_t pitch = 0;
 
  private:
   Storage() = default;

@@ -34,6 +34,14 @@ Tensor Tensor::empty(DType dtype, const Shape& shape, const Device& device) {
   return Tensor(view, std::move(storage));
 }
 
+Tensor Tensor::empty_rows(DType dtype, int64_t rows, int64_t columns, int64_t pitch,
+                          const Device& device) {
+  Tensor whole = empty(dtype, Shape{rows, pitch}, device);
+  if (pitch == columns) return whole;
+  whole.storage()->pitch = pitch;
+  return Tensor(kernels::narrow(whole.view(), 1, 0, columns), whole.storage());
+}
+
 Tensor Tensor::full(DType dtype, const Shape& shape, Number value, const Device& device) {
   Number fits = checked(value, dtype);
   Tensor made = empty(dtype, shape, device);

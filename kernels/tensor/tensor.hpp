@@ -21,6 +21,10 @@ class Tensor {
   Tensor(const View& view, RefPtr<Storage> storage);
   /// Uninitialized elements.
   static Tensor empty(DType dtype, const Shape& shape, const Device& device = {});
+  /// The same, [rows, columns], with a distance of `pitch` elements between the rows. The elements
+  /// between them belong to no tensor: a kernel may write them.
+  static Tensor empty_rows(DType dtype, int64_t rows, int64_t columns, int64_t pitch,
+                           const Device& device);
   static Tensor full(DType dtype, const Shape& shape, Number value, const Device& device = {});
   static Tensor zeros(DType dtype, const Shape& shape, const Device& device = {}) {
     return full(dtype, shape, Number::of(int64_t{0}), device);
@@ -69,6 +73,10 @@ struct Body : RefCounted {
   bool wants_gradient = false;
   bool is_parameter =
       false;  // it wants a gradient, or wanted one: a frozen parameter is not a buffer
+  /// Of a parameter on a GPU: its elements in the type of mixed precision, as they were at a
+  /// version of the storage. It may have more rows, of zeros.
+  RefPtr<Body> rounded;
+  uint32_t rounded_version = 0;
 };
 
 std::string text_of(const Tensor& tensor);  // "tensor f32 [2, 3]", " on cuda:0"

@@ -392,15 +392,16 @@ int custom_gradient(lua_State* L) {
   return 1;
 }
 
-// flow.clip_grad_norm(tensors, limit): scales their gradients together; returns the norm before
-int clip_norm(lua_State* L) {
+// The gradients of a list of tensors, and the limit of their norm.
+std::vector<Tensor> clipped_gradients(lua_State* L, const char* name, double* limit_out) {
   if (!lua_istable(L, 1))
     raise(L, fmt::format("the tensors whose gradients are clipped are a list, not {}",
                          describe(L, 1)));
   double limit = luaL_checknumber(L, 2);
   if (!(limit >= 0))
-    raise(L, fmt::format("flow.clip_grad_norm: the limit is a number of 0 or more, not {}",
+    raise(L, fmt::format("flow.{}: the limit is a number of 0 or more, not {}", name,
                          std::isnan(limit) ? "NaN" : fmt::format("{}", limit)));
+  *limit_out = limit;
   std::vector<Tensor> gradients;
   for (lua_Integer i = 1; i <= static_cast<lua_Integer>(lua_rawlen(L, 1)); i++) {
     lua_rawgeti(L, 1, i);
@@ -408,8 +409,36 @@ int clip_norm(lua_State* L) {
     if (gradient) gradients.push_back(gradient);
     lua_pop(L, 1);
   }
-  lua_pushnumber(L, tensors::clip_norm(gradients, limit));
+  return gradients;
+}
+
+// flow.clip_grad_norm(tensors, limit): scales their gradients together; returns the norm before: on
+// a GPU a tensor, because a number would have to wait for it
+int clip_norm(lua_State* L) {
+  double limit = 0;
+  std::vector<Tensor> gradients = clipped_gradients(L, "clip_grad_norm", &limit);
+  if (Tensor norm = tensors::clip_norm_on_gpu(gradients, limit); norm)
+    push_object(L, norm);
+  else
+    lua_pushnumber(L, tensors::clip_norm(gradients, limit));
   return 1;
+}
+
+// flow.clip_grad_factor(tensors, limit): the factor by which clip_grad_norm would scale, and the
+// norm: tensors
+int clip_factor(lua_State* L) {
+  double limit = 0;
+  std::vector<Tensor> gradients = clipped_gradients(L, "clip_grad_factor", &limit);
+  if (gradients.empty()) raise(L, "flow.clip_grad_factor: none of the tensors has a gradient");
+  tensors::NoRecord off;
+  for (Tensor& each : gradients) {
+    tensors::check_together("clip_grad_factor", {gradients.front(), each});
+    each = tensors::contiguous(each);
+  }
+  Tensor both = tensors::norm_and_factor(gradients, limit);
+  push_object(L, tensors::select(both, 0, 1));
+  push_object(L, tensors::select(both, 0, 0));
+  return 2;
 }
 
 }  // namespace
@@ -437,6 +466,7 @@ void open_tensor_gradients(lua_State* L, int flow_table) {
                           {"fuse", protected_call<fuse>},
                           {"custom_gradient", protected_call<custom_gradient>},
                           {"clip_grad_norm", protected_call<clip_norm>},
+                          {"clip_grad_factor", protected_call<clip_factor>},
                           {"gradient_hook", protected_call<push_gradient_hook>},
                           {nullptr, nullptr}};
   lua_pushvalue(L, flow_table);

@@ -4,6 +4,7 @@
 
 #include "kernels/shared/types.hpp"
 #include "lua/state/arguments.hpp"
+#include "lua/state/vm_context.hpp"
 #include "lua/tensor/tensor.hpp"
 
 namespace flow::lua {
@@ -121,10 +122,23 @@ int rms_norm(lua_State* L) {  // x:rms_norm([weight [, eps]])
   return 1;
 }
 
-int linear(lua_State* L) {  // x:linear(weight [, bias])
+tensors::Unary activation_argument(lua_State* L, int index) {
+  std::string_view name = luaL_optstring(L, index, "");
+  if (name.empty()) return tensors::Unary::identity;
+  if (name == "relu") return tensors::Unary::relu;
+  if (name == "gelu") return tensors::Unary::gelu;
+  if (name == "gelu_tanh") return tensors::Unary::gelu_tanh;
+  raise(L,
+        fmt::format("the activation of x:linear is \"relu\", \"gelu\" or \"gelu_tanh\", not \"{}\"",
+                    name));
+}
+
+// x:linear(weight [, bias [, activation]])
+int linear(lua_State* L) {
   push_object(L, tensors::linear(check_object(L, 1, "x in x:linear(weight, bias)"),
                                  check_object(L, 2, "the weight of a linear layer"),
-                                 optional_tensor(L, 3, "the bias of a linear layer")));
+                                 optional_tensor(L, 3, "the bias of a linear layer"),
+                                 activation_argument(L, 4)));
   return 1;
 }
 
@@ -243,18 +257,59 @@ int sample(lua_State* L) {  // logits:sample([temperature [, seed]])
 
 // ---- optimizers
 
+kernels::AdamW adamw_options(lua_State* L, int table) {
+  kernels::AdamW options;
+  options.lr = number_option(L, table, "lr", options.lr);
+  options.beta1 = number_option(L, table, "beta1", options.beta1);
+  options.beta2 = number_option(L, table, "beta2", options.beta2);
+  options.eps = number_option(L, table, "eps", options.eps);
+  options.weight_decay = number_option(L, table, "weight_decay", options.weight_decay);
+  options.step = integer_option(L, table, "step", 1);
+  return options;
+}
+
+// flow.adamw_(list of { weights, grad, mean, square, step }, { lr =, … [, grad_scale =] } [,
+// factor])
+int adamw_all(lua_State* L) {
+  luaL_checktype(L, 1, LUA_TTABLE);
+  luaL_checktype(L, 2, LUA_TTABLE);
+  check_options(L, 2, "flow.adamw_",
+                {"lr", "beta1", "beta2", "eps", "weight_decay", "step", "grad_scale"});
+  Tensor factor = optional_tensor(L, 3, "the factor of flow.adamw_");
+  if (factor && factor.count() != 1)
+    raise(L, fmt::format("the factor of flow.adamw_ is a tensor of one number, not {}",
+                         tensors::text_of(factor)));
+  std::vector<tensors::AdamWOperands> all;
+  for (lua_Integer i = 1; i <= static_cast<lua_Integer>(lua_rawlen(L, 1)); i++) {
+    if (lua_rawgeti(L, 1, i) != LUA_TTABLE)
+      raise(L, "flow.adamw_ takes a list of { weights, grad, mean, square, step }");
+    int item = lua_gettop(L);
+    auto part = [&](int at, const char* what) {
+      lua_rawgeti(L, item, at);
+      return check_object(L, -1, what);
+    };
+    tensors::AdamWOperands operands;
+    operands.weights = part(1, "the weights of flow.adamw_");
+    operands.grad = part(2, "the gradient of flow.adamw_");
+    operands.mean = part(3, "the first moment of flow.adamw_");
+    operands.square = part(4, "the second moment of flow.adamw_");
+    lua_rawgeti(L, item, 5);
+    operands.step = luaL_checkinteger(L, -1);
+    all.push_back(std::move(operands));
+    lua_settop(L, item - 1);
+  }
+  tensors::NoRecord off;
+  if (factor) factor = tensors::cast(factor.detached(), DType::f64);
+  tensors::adamw_steps(adamw_options(L, 2), all, number_option(L, 2, "grad_scale", 1), factor);
+  return 0;
+}
+
 // weights:adamw_(grad, mean, square, { lr =, beta1 =, …, step =, grad_scale = })
 int adamw(lua_State* L) {
   luaL_checktype(L, 5, LUA_TTABLE);
   check_options(L, 5, "x:adamw_",
                 {"lr", "beta1", "beta2", "eps", "weight_decay", "step", "grad_scale"});
-  kernels::AdamW options;
-  options.lr = number_option(L, 5, "lr", options.lr);
-  options.beta1 = number_option(L, 5, "beta1", options.beta1);
-  options.beta2 = number_option(L, 5, "beta2", options.beta2);
-  options.eps = number_option(L, 5, "eps", options.eps);
-  options.weight_decay = number_option(L, 5, "weight_decay", options.weight_decay);
-  options.step = integer_option(L, 5, "step", 1);
+  kernels::AdamW options = adamw_options(L, 5);
   tensors::NoRecord off;
   tensors::adamw_step(options, check_object(L, 1, "the weights of adamw_"),
                       check_object(L, 2, "the gradient of adamw_"),
@@ -286,7 +341,42 @@ int sgd(lua_State* L) {
   return 1;
 }
 
+// flow.set_float32_matmul_precision("highest" | "high" | "medium")
+int set_precision(lua_State* L) {
+  // A task's key depends on its code: a call there is part of it.
+  if (context(L).phase != ScriptPhase::task)
+    raise(L,
+          "flow.set_float32_matmul_precision is called in a task: its results depend on it, and "
+          "so does its key");
+  std::string_view name = luaL_checkstring(L, 1);
+  using kernels::MatmulPrecision;
+  if (name != "highest" && name != "high" && name != "medium")
+    raise(L, fmt::format("flow.set_float32_matmul_precision takes \"highest\", \"high\" or "
+                         "\"medium\", not \"{}\"",
+                         name));
+  tensors::runtime().precision = name == "highest" ? MatmulPrecision::highest
+                                 : name == "high"  ? MatmulPrecision::high
+                                                   : MatmulPrecision::medium;
+  return 0;
+}
+
+int get_precision(lua_State* L) {
+  constexpr const char* names[] = {"highest", "high", "medium"};
+  lua_pushstring(L, names[static_cast<int>(tensors::runtime().precision)]);
+  return 1;
+}
+
 }  // namespace
+
+void open_tensor_networks(lua_State* L, int flow_table) {
+  luaL_Reg functions[] = {{"adamw_", protected_call<adamw_all>},
+                          {"set_float32_matmul_precision", protected_call<set_precision>},
+                          {"get_float32_matmul_precision", get_precision},
+                          {nullptr, nullptr}};
+  lua_pushvalue(L, flow_table);
+  luaL_setfuncs(L, functions, 0);
+  lua_pop(L, 1);
+}
 
 const luaL_Reg kTensorNetworks[] = {{"softmax", protected_call<softmax<false>>},
                                     {"log_softmax", protected_call<softmax<true>>},

@@ -352,6 +352,7 @@ void open_tensor(lua_State* L, int flow_table) {
   flow_table = lua_absindex(L, flow_table);
   open_tensor_makers(L, flow_table);
   open_tensor_gradients(L, flow_table);
+  open_tensor_networks(L, flow_table);
 }
 
 void push_tensor(lua_State* L, const Tensor& tensor) {

@@ -67,6 +67,7 @@ void push_tensor_of_table(lua_State* L, int index, const DType* dtype);
 
 // ---- autograd.cc
 void open_tensor_gradients(lua_State* L, int flow_table);
+void open_tensor_networks(lua_State* L, int flow_table);
 /// Pops a forward and a backward, pushes flow.custom_gradient of them.
 void push_custom_gradient(lua_State* L);
 /// Whether it is a function, or callable like a module.

@@ -70,6 +70,7 @@ void ScriptState::begin_attempt(const AttemptRequest& request, AttemptHost& host
   compute.threads = std::max(1, static_cast<int>(request.cpus));
   compute.records = true;
   compute.casts = false;
+  compute.precision = kernels::MatmulPrecision::highest;
   if (request.memory_bytes > 0 && memory_.tensors > 0) lua_gc(L_, LUA_GCCOLLECT);
   if (request.memory_bytes > 0)
     memory_.limit = memory_.used + memory_.tensors + static_cast<size_t>(request.memory_bytes);

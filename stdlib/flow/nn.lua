@@ -282,14 +282,15 @@ function Linear:init(inputs, outputs, options)
   if given.bias then self.bias = uniform({ outputs }, bound) end
 end
 
-function Linear:forward(x)
+-- With an activation, "relu", "gelu" or "gelu_tanh", its value of y.
+function Linear:forward(x, activation)
   local inputs = self.weight:size(2)
   if not flow.is_tensor(x) or x:dims() == 0 or x:size(-1) ~= inputs then
     error("this linear layer takes a tensor [..., " .. inputs .. "], not "
       .. (flow.is_tensor(x) and shape_text(x) or "a " .. type(x)), 2)
   end
   if x.dtype == "u8" or x.dtype == "i32" or x.dtype == "i64" or x.dtype == "bool" then x = x:to(self.weight.dtype) end
-  return x:linear(self.weight, self.bias)
+  return x:linear(self.weight, self.bias, activation)
 end
 
 nn.linear = Linear
@@ -528,9 +529,14 @@ end
 
 function TransformerBlock:forward(x)
   x = x + self.attention(self.norm1(x))
-  local hidden = self.up(self.norm2(x))
-  hidden = self._activation == "relu" and hidden:relu() or self._activation == "silu" and hidden:silu()
-    or hidden:gelu(self._activation == "gelu_tanh" and "tanh" or nil)
+  local hidden
+  if self.up.forward == Linear.forward and self._activation ~= "silu" then
+    hidden = self.up(self.norm2(x), self._activation)
+  else  -- an adapter
+    hidden = self.up(self.norm2(x))
+    hidden = self._activation == "relu" and hidden:relu() or self._activation == "silu" and hidden:silu()
+      or hidden:gelu(self._activation == "gelu_tanh" and "tanh" or nil)
+  end
   return x + self.dropout(self.down(hidden))
 end
 

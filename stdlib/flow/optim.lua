@@ -240,11 +240,18 @@ function optim.adamw(model, options)
   return self
 end
 
--- Gradients are multiplied by `scale`: use 1 / n after n calls of backward.
+-- Gradients are multiplied by `scale`: use 1 / n after n calls of backward, or the result of clip_grad_factor. A tensor
+-- of one number stays on its device. The parameters of a group are changed together.
 function AdamW:step(scale)
-  each_gradient(self, scale, function(i, parameter, grad, group)
-    parameter:adamw_(grad, self.mean[i], self.square[i], group.options)
+  local lists = {}
+  local is_tensor = flow.is_tensor(scale)
+  each_gradient(self, not is_tensor and scale or nil, function(i, parameter, grad, group)
+    lists[group] = lists[group] or {}
+    table.insert(lists[group], { parameter, grad, self.mean[i], self.square[i], self.counts[i] })
   end)
+  for _, group in ipairs(self.groups) do
+    if lists[group] then flow.adamw_(lists[group], group.options, is_tensor and scale or nil) end
+  end
 end
 
 -- The state that a checkpoint needs to continue with the same steps.
@@ -286,6 +293,7 @@ function optim.sgd(model, options)
 end
 
 function Sgd:step(scale)
+  if flow.is_tensor(scale) then scale = scale:item() end
   each_gradient(self, scale, function(i, parameter, grad, group)
     parameter:sgd_(grad, group.options.momentum > 0 and self.momentum[i] or nil, group.options)
   end)
@@ -312,10 +320,17 @@ optim.sharded = require "flow.optim.sharded"
 -- ---- gradients
 
 -- Scales the gradients of a model or a list of tensors together so that their norm is at most `limit`; returns the norm
--- before.
+-- before: a number, or a tensor if the gradients are on a GPU, so that nothing waits for it.
 function optim.clip_grad_norm(model, limit)
   check_number("flow.optim.clip_grad_norm", "limit", limit)
   return flow.clip_grad_norm(model.parameters and model:parameters() or model, limit)
+end
+
+-- The factor by which clip_grad_norm would scale, and the norm: tensors of one number. AdamW's opt:step(factor) applies it
+-- without a pass over the gradients.
+function optim.clip_grad_factor(model, limit)
+  check_number("flow.optim.clip_grad_factor", "limit", limit)
+  return flow.clip_grad_factor(model.parameters and model:parameters() or model, limit)
 end
 
 ---- schedules: functions of the step, from 1

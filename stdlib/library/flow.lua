@@ -751,8 +751,21 @@ function gradient_hook:remove() end
 function flow.gradient_hook(list, ready, finished, started) end
 ---@param tensors flow.tensor[]
 ---@param limit number
----@return number norm the norm before
+---@return number|flow.tensor norm the norm before; on a GPU a tensor
 function flow.clip_grad_norm(tensors, limit) end
+---@param tensors flow.tensor[]
+---@param limit number
+---@return flow.tensor factor
+---@return flow.tensor norm
+function flow.clip_grad_factor(tensors, limit) end
+---@param tensors table[] of { weights, grad, mean, square, step }
+---@param options table
+---@param factor? flow.tensor of one number
+function flow.adamw_(tensors, options, factor) end
+---@param precision "highest"|"high"|"medium" of f32 products and convolutions on GPUs, for the rest of the attempt
+function flow.set_float32_matmul_precision(precision) end
+---@return string
+function flow.get_float32_matmul_precision() end
 
 ---@return flow.tensor
 function tensor:neg() end
@@ -1077,8 +1090,9 @@ function tensor:layer_norm(weight, bias, eps) end
 function tensor:rms_norm(weight, eps) end
 ---@param weight flow.tensor
 ---@param bias? flow.tensor
+---@param activation? "relu"|"gelu"|"gelu_tanh"
 ---@return flow.tensor
-function tensor:linear(weight, bias) end
+function tensor:linear(weight, bias, activation) end
 ---@param index flow.tensor
 ---@return flow.tensor
 function tensor:embedding(index) end
@@ -1310,7 +1324,7 @@ function models.gpt(options) end
 
 ---@class flow.optimizer
 local optimizer = {}
----@param scale? number
+---@param scale? number|flow.tensor
 function optimizer:step(scale) end
 function optimizer:zero_grad() end
 ---@return number
@@ -1341,8 +1355,13 @@ function optim.sgd(model, options) end
 function optim.sharded(comm, make, model, options) end
 ---@param model flow.module|flow.tensor[]
 ---@param limit number
----@return number norm the norm before
+---@return number|flow.tensor norm the norm before; on a GPU a tensor
 function optim.clip_grad_norm(model, limit) end
+---@param model flow.module|flow.tensor[]
+---@param limit number
+---@return flow.tensor factor for opt:step(factor)
+---@return flow.tensor norm
+function optim.clip_grad_factor(model, limit) end
 ---@param options { lr: number, warmup?: integer, total?: integer, min_lr?: number }
 ---@return fun(step: integer): number
 function optim.cosine(options) end

@@ -153,6 +153,13 @@ def product_cases(dtype):
         yield Case(f"matmul {list(a)} {list(b)}", "t.x:matmul(t.y)", lambda t: t["x"] @ t["y"], 10, x=of(*a), y=of(*b))
     yield Case("matmul of transposes", "t.x:t():matmul(t.y:t())", lambda t: t["x"].t() @ t["y"].t(), 10, x=of(6, 3), y=of(5, 6))
     yield Case("linear", "t.x:linear(t.w, t.b)", lambda t: functional.linear(t["x"], t["w"], t["b"]), 10, x=of(2, 5, 6), w=of(7, 6), b=of(7))
+    for name, activation in (("relu", torch.relu), ("gelu", functional.gelu),
+                             ("gelu_tanh", lambda y: functional.gelu(y, approximate="tanh"))):
+        yield Case(f"linear with {name}", f't.x:linear(t.w, t.b, "{name}")',
+                   lambda t, f=activation: f(functional.linear(t["x"], t["w"], t["b"])), 10, x=of(2, 5, 6), w=of(7, 6), b=of(7))
+        yield Case(f"two layers with {name}", f't.x:linear(t.w, t.b, "{name}"):linear(t.v)',
+                   lambda t, f=activation: functional.linear(f(functional.linear(t["x"], t["w"], t["b"])), t["v"]), 20,
+                   x=of(2, 5, 6), w=of(7, 6), b=of(7), v=of(3, 7))
     yield Case("linear without bias", "t.x:linear(t.w)", lambda t: functional.linear(t["x"], t["w"]), 10, x=of(5, 6), w=of(7, 6))
 
 

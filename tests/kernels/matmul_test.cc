@@ -85,6 +85,76 @@ TEST_CASE("a product equals three loops: batches, strides, bias and activation")
   }
 }
 
+TEST_CASE("the epilogue of a product is an activation, its gradient, or sums") {
+  Generator random = generator("product");
+  constexpr int64_t m = 5, n = 7, k = 6;
+  for (DType dtype : kFloats) {
+    Tensor a = random_tensor(random, dtype, {m, k}), b = random_tensor(random, dtype, {k, n}),
+           bias = random_tensor(random, dtype, {n});
+    auto sum_at = [&](int64_t i) {
+      double sum = 0;
+      for (int64_t p = 0; p < k; p++) sum += a.get(i / n * k + p) * b.get(p * n + i % n);
+      return sum;
+    };
+    auto size = [](int64_t) { return 10.0; };
+    Tensor before(dtype, {m, n}), c(dtype, {m, n});
+    for_setups([&](Runner& runner) {
+      ProductEpilogue layer;
+      layer.bias = &bias.view;
+      layer.activation = Unary::gelu_tanh;
+      layer.before = &before.view;
+      before.poison(), c.poison();
+      REQUIRE(runner([&](Stream& s) {
+                return table().product(s, a.view, b.view, layer, c.view);
+              }) == kDone);
+      check(
+          "product", before, [&](int64_t i) { return sum_at(i) + bias.get(i % n); },
+          tolerance_of(dtype, 3), size);
+      check(
+          "product", c, [&](int64_t i) { return activate(Unary::gelu_tanh, before.get(i)); },
+          tolerance_of(dtype, 3), size);
+      // The gradient: relu's is 0 or 1.
+      ProductEpilogue gradient;
+      Tensor columns(dtype, {n}), dx(dtype, {m, n});
+      gradient.activation = Unary::relu;
+      gradient.is_gradient = true;
+      gradient.before = &before.view;
+      gradient.column_sums = &columns.view;
+      REQUIRE(runner([&](Stream& s) {
+                return table().product(s, a.view, b.view, gradient, dx.view);
+              }) == kDone);
+      check(
+          "product", dx, [&](int64_t i) { return before.get(i) > 0 ? sum_at(i) : 0; },
+          tolerance_of(dtype, 3), size);
+      check(
+          "product", columns,
+          [&](int64_t j) {
+            double sum = 0;
+            for (int64_t i = 0; i < m; i++) sum += dx.get(i * n + j);
+            return sum;
+          },
+          tolerance_of(dtype, 3), size);
+      // Smaller floats are summed into f32.
+      DType wide = dtype == DType::f64 ? dtype : DType::f32;
+      Tensor dw(wide, {m, n}), rows(wide, {m});
+      ProductEpilogue sums;
+      sums.row_sums = &rows.view;
+      REQUIRE(runner([&](Stream& s) {
+                return table().product(s, a.view, b.view, sums, dw.view);
+              }) == kDone);
+      check("product", dw, sum_at, tolerance_of(wide, 3), size);
+      check(
+          "product", rows,
+          [&](int64_t i) {
+            double sum = 0;
+            for (int64_t p = 0; p < k; p++) sum += a.get(i * k + p);
+            return sum;
+          },
+          tolerance_of(wide, 3), size);
+    });
+  }
+}
+
 TEST_CASE("a large product is split between threads and has the same bits on each call") {
   Generator random = generator("large matmul");
   for (DType dtype : {DType::f32, DType::bf16}) {

@@ -138,6 +138,59 @@ TEST_CASE("optimizer rows either accept views with gaps or reject them") {
   }
 }
 
+TEST_CASE("a step of several tensors is the step of each, after clipping to a norm") {
+  for (DType dtype : {DType::f32, DType::f64}) {
+    constexpr int64_t kCounts[] = {3, 0, 700};
+    for_setups([&](Runner& runner) {
+      std::vector<Tensor> own, other;  // weights, gradients, moments
+      for (std::vector<Tensor>* all : {&own, &other})
+        for (int64_t count : kCounts)
+          for (int part = 0; part < 4; part++) {
+            all->emplace_back(dtype, Shape{count});
+            all->back().fill([&](int64_t i) { return 0.5 + static_cast<double>(i % 7 + part); });
+          }
+      std::vector<View> gradients;
+      double sum = 0;
+      for (size_t i = 0; i < 3; i++) {
+        gradients.push_back(own[4 * i + 1].view);
+        for (int64_t j = 0; j < kCounts[i]; j++) sum += std::pow(own[4 * i + 1].get(j), 2);
+      }
+      Tensor norm(DType::f64, {2});
+      View factor = select(norm.view, 0, 1);
+      REQUIRE(runner([&](Stream& s) {
+                return table().norm_of_all(s, gradients.data(), 3, 2, norm.view);
+              }) == kDone);
+      check(
+          "norm_of_all", norm,
+          [&](int64_t i) { return i == 0 ? std::sqrt(sum) : 2 / (std::sqrt(sum) + 1e-6); }, 1e9);
+      AdamW options;
+      std::vector<AdamWTensor> tensors;
+      for (size_t i = 0; i < 3; i++) {
+        View* at[] = {&own[4 * i].view, &own[4 * i + 1].view, &own[4 * i + 2].view,
+                      &own[4 * i + 3].view};
+        tensors.push_back({*at[0], *at[1], *at[2], *at[3], {}, 2 + static_cast<int64_t>(i)});
+        options.step = 2 + static_cast<int64_t>(i);
+        REQUIRE(table().adamw(runner.stream, options, other[4 * i].view, other[4 * i + 1].view,
+                              norm.get(1) * 0.5, other[4 * i + 2].view, other[4 * i + 3].view,
+                              nullptr) == kDone);
+      }
+      REQUIRE(runner([&](Stream& s) {
+                return table().adamw_all(s, options, tensors.data(), 3, 0.5, &factor);
+              }) == kDone);
+      for (size_t i = 0; i < own.size(); i++)
+        if (i % 4 != 1)
+          check(
+              "adamw_all", own[i], [&](int64_t j) { return other[i].get(j); }, 1);
+      REQUIRE(runner([&](Stream& s) {
+                return table().scale_all(s, gradients.data(), 3, factor);
+              }) == kDone);
+      for (size_t i = 1; i < own.size(); i += 4)
+        check(
+            "scale_all", own[i], [&](int64_t j) { return other[i].get(j) * norm.get(1); }, 2);
+    });
+  }
+}
+
 TEST_CASE("an index out of range is skipped and reported") {
   Tensor from(DType::f32, {3, 2}), index(DType::i64, {4}), out(DType::f32, {4, 2});
   from.fill([](int64_t i) { return static_cast<double>(i); });

@@ -109,6 +109,17 @@ TEST_CASE("algorithms that add in an arbitrary order are never chosen") {
     }
 }
 
+TEST_CASE("f32 becomes TF32 if the precision allows it") {
+  Numbers f32 = numbers(ConvolutionDirection::forward, DType::f32);
+  f32.reduces = true;
+  CHECK(math_of(f32) == kDefaultMath);
+  for (int math : {kDefaultMath, kTensorOpMath, kFmaMath}) {
+    CHECK(takes(f32, good(1, math)));
+    CHECK(math_of(f32, good(1, math)) == math);
+  }
+  CHECK_FALSE(takes(f32, good(1, kTensorOpMathAllowConversion)));
+}
+
 TEST_CASE("f32 never becomes TF32, and half types use tensor cores") {
   Numbers f32 = numbers(ConvolutionDirection::forward, DType::f32),
           f16 = numbers(ConvolutionDirection::forward, DType::f16);

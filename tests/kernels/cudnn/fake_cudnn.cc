@@ -88,7 +88,8 @@ int window_of(void* x, void* w, void* conv, void* y, Window& to) {
   if (v.o->compute != (is_wide ? dnn::kDouble : dnn::kFloat))
     return complain("the type that is computed in");
   bool is_half = v.x->type == dnn::kHalf || v.x->type == dnn::kBfloat16;
-  if (!is_half && v.o->math != dnn::kFmaMath) return complain("f32 must be f32, not TF32");
+  if (!is_half && !fake_cudnn.takes_tf32 && v.o->math != dnn::kFmaMath)
+    return complain("f32 must be f32, not TF32");
   if (v.x->shape[1] != v.w->shape[1] * v.o->groups || v.w->shape[0] % v.o->groups != 0)
     return complain("channels and groups");
   if (v.y->shape[0] != v.x->shape[0] || v.y->shape[1] != v.w->shape[0])

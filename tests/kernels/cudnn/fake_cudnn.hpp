@@ -11,6 +11,7 @@ struct FakeCudnn {
   int create_status = 0;     // result of cudnnCreate
   int offers_status = 0;     // result of the heuristics
   int run_status = 0;        // result of the convolutions, which then do nothing
+  bool takes_tf32 = false;   // of f32
   bool only_random = false;  // offers only algorithms whose bits vary between runs
   size_t workspace = 4096;   // of each algorithm but the one that needs none
 

@@ -56,6 +56,20 @@ struct Doubled {
   int run(DnnLibrary& library) { return library.run(stream, 0, convolution); }
 };
 
+TEST_CASE("a convolution of f32 uses TF32 only if the stream's precision allows it") {
+  FakeCudnn& dnn = fresh_fake();
+  dnn.takes_tf32 = true;
+  DnnLibrary library(FAKE_CUDNN);
+  Doubled call;
+  call.stream.precision = MatmulPrecision::high;
+  REQUIRE(call.run(library) == kDone);
+  CHECK(dnn.math != kFmaMath);
+  call.stream.precision = MatmulPrecision::highest;
+  call.stream.scratch.used = 0;
+  REQUIRE(call.run(library) == kDone);
+  CHECK(dnn.math == kFmaMath);
+}
+
 TEST_CASE("cuDNN computes a convolution and all descriptors are destroyed") {
   FakeCudnn& dnn = fresh_fake();
   int64_t before = dnn.alive;

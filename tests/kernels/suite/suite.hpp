@@ -152,6 +152,8 @@ void check_reductions(Suite&);
 void check_rows(Suite&);
 void check_norms(Suite&);
 void check_matmuls(Suite&);
+/// Products with the epilogues of a layer's sizes.
+void check_products(Suite&, int64_t m, int64_t n, int64_t k);
 void check_indices(Suite&);
 void check_attention(Suite&);
 void check_conv_pool(Suite&);
