@@ -25,8 +25,8 @@ RunInfo LocalEngine::describe_run(const RunId& id, bool tasks) {
                       const core::State* state) {
     info = tasks ? info_of_run(run, record, resolver, state)
                  : summary_of_run(run, record, resolver, state);
-    bool is_at_rest = info.status == "interrupted";
-    if (is_at_rest) info.not_resumed = why_not_resumed(engine_loop_->parts().store, id);
+    bool was_interrupted = info.status == "interrupted";
+    if (was_interrupted) info.not_resumed = why_not_resumed(engine_loop_->parts().store, id);
     found = true;
   };
   EngineLoop* engine_loop = engine_loop_.get();

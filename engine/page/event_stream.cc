@@ -12,10 +12,6 @@ namespace flow {
 
 namespace {
 
-bool is_active_status(const std::string& status) {
-  return status == "pending" || status == "running" || status == "serving" || status == "waiting";
-}
-
 uint64_t hash_of(std::string_view text) { return std::hash<std::string_view>()(text); }
 
 const char* json_bool(bool value) { return value ? "true" : "false"; }

@@ -24,10 +24,6 @@ bool matches(const RunInfo& run, const RunFilter& filter) {
          page_contains(to_json(run.params), filter.text);
 }
 
-std::string text_or_null_json(const std::string& text) {
-  return text.empty() ? "null" : text_to_json(text);
-}
-
 std::string page_list(const std::vector<std::string>& texts) {
   std::string list;
   for (const std::string& text : texts) list += (list.empty() ? "" : ",") + text_to_json(text);
@@ -94,6 +90,14 @@ std::string last_json(const std::vector<MetricPoint>& points) {
 }
 
 }  // namespace
+
+bool is_active_status(const std::string& status) {
+  return status == "pending" || status == "running" || status == "serving" || status == "waiting";
+}
+
+std::string text_or_null_json(const std::string& text) {
+  return text.empty() ? "null" : text_to_json(text);
+}
 
 bool page_contains(std::string_view text, std::string_view wanted) {
   auto found = std::search(text.begin(), text.end(), wanted.begin(), wanted.end(),

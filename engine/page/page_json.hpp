@@ -13,6 +13,11 @@
 
 namespace flow {
 
+/// Whether a run with this status is executed, or would be by a writer.
+bool is_active_status(const std::string& status);
+/// null for "".
+std::string text_or_null_json(const std::string& text);
+
 /// A run without its tasks and its result: `flow ls --json` with `result` null.
 std::string page_run_row(RunInfo run);
 

@@ -54,7 +54,7 @@ Result<std::string> page_cluster(const std::string& state_dir, GpuReadings& read
     gpus.insert(gpus.end(), node.gpus.begin(), node.gpus.end());
   }
   return fmt::format(R"({{"address":{},"nodes":[{}],"readings":{}}})",
-                     workers.address().empty() ? "null" : text_to_json(workers.address()), list,
+                     text_or_null_json(workers.address()), list,
                      gpus.empty() ? "{}" : readings.json(gpus));
 }
 
@@ -74,17 +74,14 @@ std::string page_waiting(const StateFollower& state, size_t limit) {
   std::string list;
   size_t total = 0;
   for (const RunInfo& run : state.list()) {
-    bool is_active = run.status == "pending" || run.status == "running" ||
-                     run.status == "serving" || run.status == "waiting";
-    if (!is_active) continue;
+    if (!is_active_status(run.status)) continue;
     for (const TaskInfo& task : state.show(run.id).tasks) {
       if (task.waits_for.empty() || total++ >= limit) continue;
-      list +=
-          fmt::format(R"({}{{"run":{},"name":{},"task":{},"tag":{},"status":{},"waits_for":{}}})",
-                      list.empty() ? "" : ",", text_to_json(run.id),
-                      text_to_json(run.name.empty() ? run.pipeline : run.name),
-                      text_to_json(task.name), task.tag.empty() ? "null" : text_to_json(task.tag),
-                      text_to_json(task.status), text_to_json(task.waits_for));
+      list += fmt::format(
+          R"({}{{"run":{},"name":{},"task":{},"tag":{},"status":{},"waits_for":{}}})",
+          list.empty() ? "" : ",", text_to_json(run.id),
+          text_to_json(run.name.empty() ? run.pipeline : run.name), text_to_json(task.name),
+          text_or_null_json(task.tag), text_to_json(task.status), text_to_json(task.waits_for));
     }
   }
   return fmt::format(R"({{"total":{},"tasks":[{}]}})", total, list);

@@ -10,7 +10,7 @@ namespace flow {
 namespace {
 
 constexpr std::chrono::milliseconds kStateAge{StateThread::kStateMs};
-constexpr int kPollShare = 4;  // the pause after a poll, in durations of the poll
+constexpr int kPollPauses = 4;  // the pause after a poll, in durations of the poll
 
 /// The Error of the exception that is being handled.
 Error handled_error() {
@@ -101,7 +101,7 @@ void StateThread::run_poll() {
     state_.close();  // such as a file that a compaction of the writer deleted meanwhile
   }
   Clock::time_point end = Clock::now();
-  poll_at_ = end + std::max<Clock::duration>(kStateAge, kPollShare * (end - begin));
+  poll_at_ = end + std::max<Clock::duration>(kStateAge, kPollPauses * (end - begin));
 }
 
 const StateFollower& StateThread::state(Clock::duration age) {

@@ -47,8 +47,8 @@ uint64_t hash_of(const TaskInfo& task, uint32_t reason) {
   return hash.get();
 }
 
-/// Of what the row of a unit is made of, but for the reason why it waits.
-uint64_t mark_of(core::UnitId id, const core::Unit& unit) {
+/// Hash of all fields of a unit that its row shows, except why it waits.
+uint64_t hash_of_unit(core::UnitId id, const core::Unit& unit) {
   RowHash hash;
   for (uint64_t number :
        {uint64_t{id}, static_cast<uint64_t>(unit.status), static_cast<uint64_t>(unit.phase),
@@ -61,8 +61,6 @@ uint64_t mark_of(core::UnitId id, const core::Unit& unit) {
   return std::max<uint64_t>(hash.get(), 1);
 }
 
-std::string or_null(const std::string& text) { return text.empty() ? "null" : text_to_json(text); }
-
 std::string failures_json(const std::vector<FailedAttempt>& failures) {
   std::string list;
   for (const FailedAttempt& failure : failures)
@@ -72,12 +70,13 @@ std::string failures_json(const std::vector<FailedAttempt>& failures) {
 }
 
 std::string row_json(const TaskInfo& task, const std::string& waits_for) {
-  return fmt::format(
-      "{},{},\"{}\",{},{},{},{},{},{},{},{},{}", text_to_json(task.name), or_null(task.tag),
-      task.status, task.attempts, (task.cached ? 1 : 0) | (task.ignored ? 2 : 0), task.started_ms,
-      task.finished_ms, or_null(task.worker),
-      task.usage.queue_s < 0 ? "null" : fmt::format("{:.3f}", task.usage.queue_s), waits_for,
-      or_null(task.error.substr(0, TaskTable::kErrorBytesMax)), failures_json(task.failed));
+  return fmt::format("{},{},\"{}\",{},{},{},{},{},{},{},{},{}", text_to_json(task.name),
+                     text_or_null_json(task.tag), task.status, task.attempts,
+                     (task.cached ? 1 : 0) | (task.ignored ? 2 : 0), task.started_ms,
+                     task.finished_ms, text_or_null_json(task.worker),
+                     task.usage.queue_s < 0 ? "null" : fmt::format("{:.3f}", task.usage.queue_s),
+                     waits_for, text_or_null_json(task.error.substr(0, TaskTable::kErrorBytesMax)),
+                     failures_json(task.failed));
 }
 
 }  // namespace
@@ -102,8 +101,8 @@ void TaskTable::set_row(size_t index, const TaskInfo& task, uint32_t reason) {
   if (row.hash == hash && row.sequence > 0) return;
   row.hash = hash;
   row.sequence = sequence_ + 1;
-  row.json =
-      row_json(task, reason == kOwnReason ? or_null(task.waits_for) : std::to_string(reason));
+  row.json = row_json(
+      task, reason == kOwnReason ? text_or_null_json(task.waits_for) : std::to_string(reason));
   has_changed_ = true;
 }
 
@@ -114,7 +113,7 @@ void TaskTable::update(RunInfo run) {
   user_ = tasks.empty() ? "" : tasks.front().user;
   for (size_t i = 0; i < rows_.size(); i++) {
     set_row(i, tasks[i]);
-    rows_[i].mark = 0;
+    rows_[i].unit_hash = 0;
   }
   if (has_changed_) sequence_++;
 }
@@ -133,10 +132,10 @@ void TaskTable::update(const RunInfo& run, const core::Run& units, const core::S
   size_t asked = 0, next_reason = 0;
   for (size_t i = 0; i < rows_.size(); i++) {
     const core::Unit& unit = units.units[shown[i]];
-    const uint64_t mark = mark_of(shown[i], unit);
+    const uint64_t unit_hash = hash_of_unit(shown[i], unit);
     const uint32_t reason = shared_reason(waits, shown[i]);
     const bool is_changed =
-        rows_[i].mark != mark || rows_[i].reason != reason || is_other || has_new_tags;
+        rows_[i].unit_hash != unit_hash || rows_[i].reason != reason || is_other || has_new_tags;
     const bool is_asked = !is_changed && reason == kOwnReason && may_wait(unit) &&
                           i >= reasons_from_ && asked < kReasonsMax;
     if (!is_changed && !is_asked) continue;
@@ -146,7 +145,7 @@ void TaskTable::update(const RunInfo& run, const core::Run& units, const core::S
     }
     set_row(i, info_of_task(units, shown[i], &state, reason == kOwnReason ? &waits : nullptr),
             reason);
-    rows_[i].mark = mark;
+    rows_[i].unit_hash = unit_hash;
   }
   reasons_from_ = asked < kReasonsMax ? 0 : next_reason;
   if (has_changed_) sequence_++;
@@ -201,8 +200,8 @@ std::string TaskTable::changes(uint64_t table, uint64_t since) const {
   }
   return fmt::format(
       R"({{"table":{},"sequence":{},"run":{},"user":{},"total":{},"reasons":[{}],"rows":[{}]}})",
-      number_, sequence_, head_sequence_ > since ? head_ : "null", or_null(user_), total_, reasons,
-      rows);
+      number_, sequence_, head_sequence_ > since ? head_ : "null", text_or_null_json(user_), total_,
+      reasons, rows);
 }
 
 TaskTable& TaskTables::read(const StateFollower& state, const std::string& selector) {

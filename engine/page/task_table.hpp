@@ -59,8 +59,8 @@ class TaskTable {
   struct Row {
     uint64_t hash = 0, sequence = 0;
     uint32_t reason = kOwnReason;
-    uint64_t mark = 0;  // of what the unit had when the row was made; 0: unknown
-    std::string json;   // without its brackets and its index
+    uint64_t unit_hash = 0;  // of the unit's fields when the row was made; 0: unknown
+    std::string json;        // without its brackets and its index
   };
 
   void set_head(const RunInfo& run, size_t total);

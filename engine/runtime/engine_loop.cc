@@ -168,14 +168,14 @@ void EngineLoop::interrupt(const RunId& run, bool kill, const std::string& by) {
 
 // In one turn: a run that begins to serve meanwhile would be ended for good by the stop.
 bool EngineLoop::outlive_client(const RunId& run) {
-  bool goes_on = false;
+  bool is_continuing = false;
   bool is_done = parts_->inbox.post_and_wait(
       {StoreCallback{[&, parts = parts_.get()](Batch& batch, core::State& state) {
         auto found = state.runs.find(run);
         RunContext* context = parts->active_runs.find(run);
         if (found == state.runs.end() || context == nullptr) return;
-        goes_on = core::only_serves(state, found->second) && should_continue(found->second);
-        if (!goes_on) {
+        is_continuing = core::only_serves(state, found->second) && should_continue(found->second);
+        if (!is_continuing) {
           parts->recorder.record_if_admitted(core::StopRequested{run}, parts->clock.now());
           return;
         }
@@ -183,7 +183,7 @@ bool EngineLoop::outlive_client(const RunId& run) {
         put_kept_options(*context, batch);
         log::info("client has died, its run continues", {.run = run});
       }}});
-  return is_done && goes_on && !stopped_by();
+  return is_done && is_continuing && !stopped_by();
 }
 
 void EngineLoop::await_rank_ends(std::chrono::milliseconds most) {

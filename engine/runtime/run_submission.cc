@@ -146,7 +146,7 @@ void rename_workers(core::Run& run, const std::vector<core::WorkerState>& old,
   }
 }
 
-/// A replica of a run that is replaced; its process may go on without an engine.
+/// A replica of a run that is replaced; its process may outlive the engine.
 struct LeftReplica {
   core::UnitId unit = 0;
   std::string name, node;
@@ -417,8 +417,8 @@ Result<RunSubmission::Loaded> RunSubmission::load(RunContext context, const std:
     bool is_abandoned = run.stopping && !active_runs_.contains(id);
     const RunContext* active = active_runs_.find(id);
     bool is_unattended = !at_rest && active != nullptr && active->is_unattended;
-    bool goes_on = !run.stopping && !run.cancelling && !run.ending;
-    if (is_unattended && goes_on && task.empty() && !is_retry) {
+    bool is_continuing = !run.stopping && !run.cancelling && !run.ending;
+    if (is_unattended && is_continuing && task.empty() && !is_retry) {
       result->is_admitted = true;
       attend(std::move(context), run, batch);
       return {};

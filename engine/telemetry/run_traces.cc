@@ -205,10 +205,10 @@ void RunTraces::add_run_ends(const core::State& state, core::Time at,
     auto found = state.runs.find(id);
     if (found == state.runs.end()) continue;
     const core::Run& run = found->second;
-    bool is_at_rest = ended == nullptr && run.status == core::RunStatus::interrupted;
-    if (ended == nullptr && !is_at_rest) continue;
+    bool was_interrupted = ended == nullptr && run.status == core::RunStatus::interrupted;
+    if (ended == nullptr && !was_interrupted) continue;
     bool is_known = traces_.contains(id) || began_.contains(id);
-    if (!is_known && is_at_rest) continue;  // its root was sent when it was interrupted
+    if (!is_known && was_interrupted) continue;  // its root was sent when it was interrupted
     const Trace& trace = trace_of(state, id);
     if (trace.is_sampled()) {
       Span root;
