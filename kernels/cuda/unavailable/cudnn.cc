@@ -3,7 +3,7 @@
 
 namespace flow::cuda {
 
-CudnnUse cudnn_use() { return {false, false, false, "flow was built without CUDA"}; }
+CudnnUse cudnn_use() { return {false, false, false, "flow was built without CUDA", 0, 0, ""}; }
 void use_cudnn(bool) {}
 
 }  // namespace flow::cuda
