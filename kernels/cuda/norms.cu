@@ -43,16 +43,19 @@ Weights<T> weights_of(const View* view) {
   return {view->data, view->strides[0], view->dtype == DType::f32};
 }
 
-template <typename T, bool kept>
+// Packs of x's row begin where packs of y's do, if y is of its type or the rows are kept.
+template <typename T, typename Y, bool kept>
 __global__ void __launch_bounds__(kRowThreadsMax, 2)
     norm_kernel(Rows<2> rows, int threads_of_row, bool centered, const T* x, Weights<T> weight,
-                Weights<T> bias, Compute<T> eps, T* y, Compute<T>* mean, Compute<T>* rstd) {
+                Weights<T> bias, Compute<T> eps, Y* y, Compute<T>* mean, Compute<T>* rstd) {
   using C = Compute<T>;
+  constexpr bool same = std::is_same_v<T, Y>;
   Group group = group_of(threads_of_row);
   auto columns = static_cast<C>(rows.columns);
   each_row(rows, group, [&](int64_t row, const int64_t(&offset)[2]) {
-    T* to = y + offset[1];
-    ReadRows<T, 1, kept> in(group, rows.columns, {x + offset[0]}, to);
+    Y* to = y + offset[1];
+    ReadRows<T, 1, kept> in(group, rows.columns, {x + offset[0]},
+                            same ? reinterpret_cast<const T*>(to) : nullptr);
     C center = 0, squares = 0;
     if (centered) {
       in.each([&](int64_t, auto, auto& part, int) {
@@ -70,7 +73,10 @@ __global__ void __launch_bounds__(kRowThreadsMax, 2)
       bias.load_at(i, C(0), b);
       for (int j = 0; j < decltype(width)::value; j++)
         w[j] = (part[0][j] - center) * scale * w[j] + b[j];
-      store_as<decltype(width)::value>(to + i, w);
+      if constexpr (same || kept)
+        store_as<decltype(width)::value>(to + i, w);
+      else
+        for (int j = 0; j < decltype(width)::value; j++) to[i + j] = convert<Y>(w[j]);
     });
     if (group.rank == 0) {
       if (centered) mean[row] = center;
@@ -79,8 +85,33 @@ __global__ void __launch_bounds__(kRowThreadsMax, 2)
   });
 }
 
+// Rows of x and of a gradient of another type, which is read in each pass. `packs`: the gradient is
+// aligned where x's packs are.
+template <typename Reader, typename G, bool packs>
+class RowsWithGradient {
+ public:
+  FLOW_DEVICE RowsWithGradient(const Reader& x, const G* grad) : x_(x), grad_(grad) {}
+  template <typename F>
+  FLOW_DEVICE void each(F f) const {
+    x_.each([&](int64_t i, auto width, auto& part, int pack) {
+      constexpr int n = decltype(width)::value;
+      float both[2][n];
+      for (int j = 0; j < n; j++) both[0][j] = part[0][j];
+      if constexpr (packs)
+        load_as<n>(grad_ + i, both[1]);
+      else
+        for (int j = 0; j < n; j++) both[1][j] = convert<float>(grad_[i + j]);
+      f(i, width, both, pack);
+    });
+  }
+
+ private:
+  const Reader& x_;
+  const G* grad_;
+};
+
 // dx = rstd (g w - mean(g w) - xhat mean(g w xhat)); the first mean only for layer norm.
-template <typename T>
+template <typename T, typename G>
 struct NormBackward {
   using C = Compute<T>;
   bool centered;
@@ -88,7 +119,7 @@ struct NormBackward {
   Weights<T> weight;
   const C* mean;
   const C* rstd;
-  const T* grad;
+  const G* grad;
   T* dx;
 
   /// Of one row; extra(pack, its element, gradient, xhat) is called for each element.
@@ -120,16 +151,23 @@ struct NormBackward {
   }
 };
 
-template <typename T>
+template <typename T, typename G>
 __global__ void __launch_bounds__(kRowThreadsMax)
-    norm_backward_kernel(Rows<3> rows, int threads_of_row, NormBackward<T> f) {
+    norm_backward_kernel(Rows<3> rows, int threads_of_row, NormBackward<T, G> f) {
   using C = Compute<T>;
   Group group = group_of(threads_of_row);
   each_row(rows, group, [&](int64_t row, const int64_t(&offset)[3]) {
     T* to = f.dx + offset[2];
-    StreamedRows<T, 2> both(group, rows.columns, {f.x + offset[0], f.grad + offset[1]}, to);
-    f.row(group, static_cast<C>(rows.columns), f.centered ? f.mean[row] : C(0), f.rstd[row], both,
-          to, [](int, int, C, C) {});
+    auto compute = [&](const auto& both) {
+      f.row(group, static_cast<C>(rows.columns), f.centered ? f.mean[row] : C(0), f.rstd[row], both,
+            to, [](int, int, C, C) {});
+    };
+    if constexpr (std::is_same_v<T, G>) {
+      compute(StreamedRows<T, 2>(group, rows.columns, {f.x + offset[0], f.grad + offset[1]}, to));
+    } else {
+      StreamedRows<T, 1> x(group, rows.columns, {f.x + offset[0]}, to);
+      compute(RowsWithGradient<StreamedRows<T, 1>, G, false>(x, f.grad + offset[1]));
+    }
   });
 }
 
@@ -138,9 +176,9 @@ template <typename T>
 constexpr int kNormPacks = is_small_float<T> ? 2 : 4;
 
 // Each group has `part` rows, of which it sums the weights' gradients on the way.
-template <typename T>
+template <typename T, typename G>
 __global__ void __launch_bounds__(kRowThreadsMax)
-    norm_backward_parts_kernel(Rows<3> rows, int threads_of_row, NormBackward<T> f, int64_t part,
+    norm_backward_parts_kernel(Rows<3> rows, int threads_of_row, NormBackward<T, G> f, int64_t part,
                                Compute<T>* dweight, Compute<T>* dbias) {
   using C = Compute<T>;
   constexpr int packs = kNormPacks<T>, width = kPack<T>;
@@ -154,12 +192,20 @@ __global__ void __launch_bounds__(kRowThreadsMax)
     int64_t offset[3];
     rows.index_math.at(row, offset);
     T* to = f.dx + offset[2];
-    KeptRows<T, 2, packs> both(group, rows.columns, {f.x + offset[0], f.grad + offset[1]}, to);
-    f.row(group, static_cast<C>(rows.columns), f.centered ? f.mean[row] : C(0), f.rstd[row], both,
-          to, [&](int pack, int j, C gradient, C normal) {
-            of_weight[pack][j] += gradient * normal;
-            of_bias[pack][j] += gradient;
-          });
+    auto compute = [&](const auto& both) {
+      f.row(group, static_cast<C>(rows.columns), f.centered ? f.mean[row] : C(0), f.rstd[row], both,
+            to, [&](int pack, int j, C gradient, C normal) {
+              of_weight[pack][j] += gradient * normal;
+              of_bias[pack][j] += gradient;
+            });
+    };
+    if constexpr (std::is_same_v<T, G>) {
+      compute(
+          KeptRows<T, 2, packs>(group, rows.columns, {f.x + offset[0], f.grad + offset[1]}, to));
+    } else {
+      KeptRows<T, 1, packs> x(group, rows.columns, {f.x + offset[0]}, to);
+      compute(RowsWithGradient<KeptRows<T, 1, packs>, G, true>(x, f.grad + offset[1]));
+    }
   }
   FLOW_UNROLL
   for (int k = 0; k < packs; k++)
@@ -170,10 +216,10 @@ __global__ void __launch_bounds__(kRowThreadsMax)
 }
 
 // Part `blockIdx.y` of the rows: each thread sums one column of them.
-template <typename T>
+template <typename T, typename G>
 __global__ void __launch_bounds__(kBlockThreads)
     norm_weights_kernel(Rows<2> rows, int64_t part, bool centered, const T* x,
-                        const Compute<T>* mean, const Compute<T>* rstd, const T* grad,
+                        const Compute<T>* mean, const Compute<T>* rstd, const G* grad,
                         Compute<T>* dweight, Compute<T>* dbias) {
   using C = Compute<T>;
   int64_t column = thread_of_grid();
@@ -237,38 +283,54 @@ constexpr int64_t kPartRows = 2, kPartThreads = 1024;
 constexpr int64_t kPartRows = 16, kPartThreads = 131072;
 #endif
 
+// Calls f(x's type, another's): the same, or f32 and a smaller float.
+template <typename F>
+int visit_norm(const View& x, const View& other, F f) {
+  return visit_floats(x.dtype, [&](auto type) {
+    using T = decltype(type);
+    if (other.dtype == x.dtype) return f(type, type);
+    if constexpr (std::is_same_v<T, float>) {
+      if (other.dtype == DType::bf16) return f(type, Brain{});
+      if (other.dtype == DType::f16) return f(type, Half{});
+    }
+    return kUnsupported;
+  });
+}
+
 int norm(Stream& stream, bool centered, const View& x, const View* weight, const View* bias,
          double eps, const View& y, const View* mean, const View& rstd) {
   if (rstd.count() == 0) return kDone;
-  return visit_floats(x.dtype, [&](auto type) {
+  return visit_norm(x, y, [&](auto type, auto of_y) {
     using T = decltype(type);
+    using Y = decltype(of_y);
     using C = Compute<T>;
     Rows<2> rows = rows_of<2>({&x, &y});
     RowLaunch shape = kept_rows<T, 2>(rows, {&x, &y}, kKeptPacks, kRowThreadsMax);
     bool kept = shape.threads > 0;
     if (!kept) shape = rows_for(rows.index_math.count, rows.columns);
-    return launch(stream, kept ? norm_kernel<T, true> : norm_kernel<T, false>,
+    return launch(stream, kept ? norm_kernel<T, Y, true> : norm_kernel<T, Y, false>,
                   grid_of(shape.blocks), shape.threads, 0, rows, shape.threads_of_row, centered,
                   x.at<T>(), weights_of<T>(weight), weights_of<T>(bias), static_cast<C>(eps),
-                  y.at<T>(), mean ? mean->at<C>() : nullptr, rstd.at<C>());
+                  y.at<Y>(), mean ? mean->at<C>() : nullptr, rstd.at<C>());
   });
 }
 
 int norm_backward(Stream& stream, bool centered, const View& x, const View* weight,
                   const View* mean, const View& rstd, const View& grad, const View& dx,
                   const View* dweight, const View* dbias) {
-  return visit_floats(x.dtype, [&](auto type) {
+  return visit_norm(x, grad, [&](auto type, auto of_grad) {
     using T = decltype(type);
+    using G = decltype(of_grad);
     using C = Compute<T>;
     Rows<3> rows = rows_of<3>({&x, &grad, &dx});
     int64_t count = rows.index_math.count, columns = rows.columns;
-    NormBackward<T> f{centered,
-                      x.at<T>(),
-                      weights_of<T>(weight),
-                      mean ? mean->at<C>() : nullptr,
-                      rstd.at<C>(),
-                      grad.at<T>(),
-                      dx.at<T>()};
+    NormBackward<T, G> f{centered,
+                         x.at<T>(),
+                         weights_of<T>(weight),
+                         mean ? mean->at<C>() : nullptr,
+                         rstd.at<C>(),
+                         grad.at<G>(),
+                         dx.at<T>()};
     bool of_weights = dweight || dbias;
     RowLaunch shape = kept_rows<T, 3>(rows, {&x, &grad, &dx}, kNormPacks<T>, kRowThreadsMax);
     bool kept = of_weights && shape.threads > 0;
@@ -287,16 +349,16 @@ int norm_backward(Stream& stream, bool centered, const View& x, const View* weig
     }
     if (x.count() > 0 && kept) {
       int64_t blocks = divide_up(parts, shape.threads / shape.threads_of_row);
-      FLOW_LAUNCH(launch(stream, norm_backward_parts_kernel<T>, grid_of(blocks), shape.threads, 0,
-                         rows, shape.threads_of_row, f, part, sums, bias_sums));
+      FLOW_LAUNCH(launch(stream, norm_backward_parts_kernel<T, G>, grid_of(blocks), shape.threads,
+                         0, rows, shape.threads_of_row, f, part, sums, bias_sums));
     } else if (x.count() > 0) {
       shape = rows_for(count, columns);
-      FLOW_LAUNCH(launch(stream, norm_backward_kernel<T>, grid_of(shape.blocks), shape.threads, 0,
-                         rows, shape.threads_of_row, f));
+      FLOW_LAUNCH(launch(stream, norm_backward_kernel<T, G>, grid_of(shape.blocks), shape.threads,
+                         0, rows, shape.threads_of_row, f));
       if (of_weights)
-        FLOW_LAUNCH(launch(stream, norm_weights_kernel<T>, grid_of(across, parts), kBlockThreads, 0,
-                           rows_of<2>({&x, &grad}), part, centered, x.at<T>(), f.mean, f.rstd,
-                           grad.at<T>(), sums, bias_sums));
+        FLOW_LAUNCH(launch(stream, norm_weights_kernel<T, G>, grid_of(across, parts), kBlockThreads,
+                           0, rows_of<2>({&x, &grad}), part, centered, x.at<T>(), f.mean, f.rstd,
+                           grad.at<G>(), sums, bias_sums));
     }
     if (!of_weights) return kDone;
     FLOW_LAUNCH(sum_parts(stream, sums, parts, dweight));

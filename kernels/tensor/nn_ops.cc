@@ -140,7 +140,18 @@ Tensor cross_entropy(const Tensor& given, const Tensor& given_labels, int64_t ba
   return binary(Binary::div, sum, cast(reduce(Reduce::sum, counted, {0}), wide));
 }
 
-Tensor layer_norm(const Tensor& given, const Tensor& weight, const Tensor& bias, double eps) {
+namespace {
+
+// The type of a norm's result, which a kernel rounds once.
+DType norm_type(const Tensor& x, bool for_product) {
+  bool rounds = for_product && runtime().casts && x.dtype() == DType::f32;
+  return rounds ? runtime().cast_type : x.dtype();
+}
+
+}  // namespace
+
+Tensor layer_norm(const Tensor& given, const Tensor& weight, const Tensor& bias, double eps,
+                  bool for_product) {
   check_together("layer_norm", {given, weight, bias});
   Tensor x = with_dense_rows(floats(given));
   if (x.rank() == 0) throw TensorError("layer_norm is over the last dimension, and there is none");
@@ -157,7 +168,8 @@ Tensor layer_norm(const Tensor& given, const Tensor& weight, const Tensor& bias,
   Tensor w = fit(weight), b = fit(bias);
   if (w) w = contiguous(w);
   if (b) b = contiguous(b);
-  Tensor y = like(flat), mean = Tensor::empty(wide, Shape{rows}, x.device());
+  Tensor y = Tensor::empty(norm_type(x, for_product), flat.shape(), x.device());
+  Tensor mean = Tensor::empty(wide, Shape{rows}, x.device());
   Tensor rstd = Tensor::empty(wide, Shape{rows}, x.device());
   View of_w, of_b;
   call(x.device(), &Kernels::layer_norm, "layer_norm", flat.view(), view_or_null(w, of_w),
@@ -183,7 +195,7 @@ Tensor layer_norm(const Tensor& given, const Tensor& weight, const Tensor& bias,
   return reshape(y, x.shape());
 }
 
-Tensor rms_norm(const Tensor& given, const Tensor& weight, double eps) {
+Tensor rms_norm(const Tensor& given, const Tensor& weight, double eps, bool for_product) {
   check_together("rms_norm", {given, weight});
   Tensor x = with_dense_rows(floats(given));
   if (x.rank() == 0) throw TensorError("rms_norm is over the last dimension, and there is none");
@@ -194,7 +206,8 @@ Tensor rms_norm(const Tensor& given, const Tensor& weight, double eps) {
   Tensor w = weight;
   if (w && w.dtype() != x.dtype() && w.dtype() != wide) w = cast(w, wide);
   if (w) w = contiguous(w);
-  Tensor y = like(flat), rstd = Tensor::empty(wide, Shape{rows}, x.device());
+  Tensor y = Tensor::empty(norm_type(x, for_product), flat.shape(), x.device());
+  Tensor rstd = Tensor::empty(wide, Shape{rows}, x.device());
   View of_w;
   call(x.device(), &Kernels::rms_norm, "rms_norm", flat.view(), view_or_null(w, of_w), eps,
        y.view(), rstd.view());

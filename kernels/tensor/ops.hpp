@@ -102,9 +102,11 @@ enum class Reduction : uint8_t { none, mean, sum };
 /// counted. The loss is f32, or f64 for f64.
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels, int64_t base, int64_t ignore,
                      Reduction reduction);
-/// Over the last dimension; weight and bias [c] may be empty.
-Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps);
-Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps);
+/// Over the last dimension; weight and bias [c] may be empty. `for_product`: with mixed precision,
+/// the result of f32 is rounded as the operand of a product is.
+Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps,
+                  bool for_product = false);
+Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps, bool for_product = false);
 /// table [rows, width], index of any shape: […, width].
 Tensor embedding(const Tensor& table, const Tensor& index, int64_t base);
 /// q [b, h, t, d], k and v [b, g, s, d]. `scale` is 1/sqrt(d) if it is empty.

@@ -107,18 +107,18 @@ int cross_entropy(lua_State* L) {
   return 1;
 }
 
-int layer_norm(lua_State* L) {  // x:layer_norm([weight [, bias [, eps]]])
+int layer_norm(lua_State* L) {  // x:layer_norm([weight [, bias [, eps [, for_product]]]])
   push_object(L, tensors::layer_norm(check_object(L, 1, "x in x:layer_norm()"),
                                      optional_tensor(L, 2, "the weight of layer_norm"),
                                      optional_tensor(L, 3, "the bias of layer_norm"),
-                                     luaL_optnumber(L, 4, kLayerNormEps)));
+                                     luaL_optnumber(L, 4, kLayerNormEps), lua_toboolean(L, 5)));
   return 1;
 }
 
-int rms_norm(lua_State* L) {  // x:rms_norm([weight [, eps]])
+int rms_norm(lua_State* L) {  // x:rms_norm([weight [, eps [, for_product]]])
   push_object(L, tensors::rms_norm(check_object(L, 1, "x in x:rms_norm()"),
                                    optional_tensor(L, 2, "the weight of rms_norm"),
-                                   luaL_optnumber(L, 3, kRmsNormEps)));
+                                   luaL_optnumber(L, 3, kRmsNormEps), lua_toboolean(L, 4)));
   return 1;
 }
 

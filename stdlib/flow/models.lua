@@ -65,7 +65,7 @@ function Gpt:forward(index)
   for _, block in ipairs(self.blocks) do
     x = options.checkpoint and self.training and flow.checkpoint(block, x) or block(x)
   end
-  x = self.norm(x)
+  x = self.norm(x, true)
   if self.head then return self.head(x) end
   return x:linear(self.tokens.weight)
 end

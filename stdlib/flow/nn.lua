@@ -321,7 +321,10 @@ function LayerNorm:init(width, options)
   if given.bias then self.bias = nn.parameter(flow.zeros(width)) end
 end
 
-function LayerNorm:forward(x) return x:layer_norm(self.weight, self.bias, self.eps) end
+-- With `for_product` the result is used by products only: autocast rounds it here.
+function LayerNorm:forward(x, for_product)
+  return x:layer_norm(self.weight, self.bias, self.eps, for_product == true)
+end
 
 nn.layer_norm = LayerNorm
 
@@ -333,7 +336,7 @@ function RmsNorm:init(width, options)
   self.weight = nn.parameter(flow.ones(width))
 end
 
-function RmsNorm:forward(x) return x:rms_norm(self.weight, self.eps) end
+function RmsNorm:forward(x, for_product) return x:rms_norm(self.weight, self.eps, for_product == true) end
 
 nn.rms_norm = RmsNorm
 
@@ -528,12 +531,12 @@ function TransformerBlock:init(width, heads, options)
 end
 
 function TransformerBlock:forward(x)
-  x = x + self.attention(self.norm1(x))
+  x = x + self.attention(self.norm1(x, true))
   local hidden
   if self.up.forward == Linear.forward and self._activation ~= "silu" then
-    hidden = self.up(self.norm2(x), self._activation)
+    hidden = self.up(self.norm2(x, true), self._activation)
   else  -- an adapter
-    hidden = self.up(self.norm2(x))
+    hidden = self.up(self.norm2(x, true))
     hidden = self._activation == "relu" and hidden:relu() or self._activation == "silu" and hidden:silu()
       or hidden:gelu(self._activation == "gelu_tanh" and "tanh" or nil)
   end

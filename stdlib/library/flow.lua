@@ -1082,12 +1082,14 @@ function tensor:cross_entropy(labels, options) end
 ---@param weight? flow.tensor
 ---@param bias? flow.tensor
 ---@param eps? number
+---@param for_product? boolean
 ---@return flow.tensor
-function tensor:layer_norm(weight, bias, eps) end
+function tensor:layer_norm(weight, bias, eps, for_product) end
 ---@param weight? flow.tensor
 ---@param eps? number
+---@param for_product? boolean
 ---@return flow.tensor
-function tensor:rms_norm(weight, eps) end
+function tensor:rms_norm(weight, eps, for_product) end
 ---@param weight flow.tensor
 ---@param bias? flow.tensor
 ---@param activation? "relu"|"gelu"|"gelu_tanh"

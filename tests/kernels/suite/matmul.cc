@@ -165,7 +165,7 @@ void check_layer_gradient(Suite& s, DType dtype, Unary activation, int64_t m, in
             e.column_sums = &v[4];
             return table.product(stream, v[0], v[1], e, v[2]);
           },
-          {{&c, want, {}, 64, size, 2},
+          {{&c, want, {}, 64, size, s.by_library ? 3.0 : 2.0},
            {&sums, totals, {}, slack, size * std::sqrt(static_cast<double>(m)), 2}});
 }
 

@@ -150,7 +150,9 @@ void check_rows(Suite& s) {
 
 namespace {
 
-void check_norm(Suite& s, DType dtype, const Shape& shape, Layout layout, bool centered) {
+// `of_y` is the type of the result and of its gradient.
+void check_norm(Suite& s, DType dtype, DType of_y, const Shape& shape, Layout layout,
+                bool centered) {
   Shape kept;
   int64_t rows = 1, columns = shape.last();
   for (int dim = 0; dim + 1 < shape.rank; dim++) {
@@ -160,10 +162,10 @@ void check_norm(Suite& s, DType dtype, const Shape& shape, Layout layout, bool c
   DType wide = compute_type(dtype), of_weight = s.integer(0, 1) ? dtype : DType::f32;
   if (dtype == DType::f64) of_weight = DType::f64;
   bool has_weight = s.integer(0, 3) > 0, has_bias = centered && s.integer(0, 3) > 0;
-  Array x = s.filled(dtype, shape, layout, -1, 3), y(dtype, shape, layout);
+  Array x = s.filled(dtype, shape, layout, -1, 3), y(of_y, shape, layout);
   Array weight = s.filled(of_weight, {columns}, Layout::gaps),
         bias = s.filled(of_weight, {columns});
-  Array mean(wide, kept), rstd(wide, kept), grad = s.filled(dtype, shape, layout);
+  Array mean(wide, kept), rstd(wide, kept), grad = s.filled(of_y, shape, layout);
   Array dx(dtype, shape, layout), dweight(of_weight, {columns}), dbias(of_weight, {columns});
   std::vector<double> ys, means, rstds, dxs;
   std::vector<double> dweights(static_cast<size_t>(columns)), dbiases(static_cast<size_t>(columns));
@@ -193,7 +195,8 @@ void check_norm(Suite& s, DType dtype, const Shape& shape, Layout layout, bool c
       dxs.push_back((grad.at(at(i)) * weight_at(i) - lost) * scale);
     }
   }
-  std::string what = text(dtype, shape, layout) + (has_weight ? " w" : "") + (has_bias ? " b" : "");
+  std::string what = text(dtype, shape, layout) + " to " + dtype_name(of_y) +
+                     (has_weight ? " w" : "") + (has_bias ? " b" : "");
   const char* row = centered ? "layer_norm" : "rms_norm";
   // A single column has no deviation but eps: its error is as large as 1 / sqrt(eps).
   double tight = columns < 3 && centered ? 400 : 8;
@@ -235,9 +238,15 @@ void check_norms(Suite& s) {
   for (DType dtype : kFloats)
     for (bool centered : {true, false}) {
       for (const Shape& shape : kShapes)
-        for (Layout layout : kLayouts) check_norm(s, dtype, shape, layout, centered);
-      check_norm(s, dtype, {700, 9}, Layout::dense, centered);
-      check_norm(s, dtype, {37, 640}, Layout::dense, centered);
+        for (Layout layout : kLayouts) check_norm(s, dtype, dtype, shape, layout, centered);
+      check_norm(s, dtype, dtype, {700, 9}, Layout::dense, centered);
+      check_norm(s, dtype, dtype, {37, 640}, Layout::dense, centered);
+    }
+  for (DType of_y : {DType::f16, DType::bf16})
+    for (bool centered : {true, false}) {
+      for (const Shape& shape : kShapes)
+        for (Layout layout : kLayouts) check_norm(s, DType::f32, of_y, shape, layout, centered);
+      check_norm(s, DType::f32, of_y, {37, 640}, Layout::dense, centered);
     }
 }
 

@@ -148,6 +148,29 @@ local sum = (p + q) - (q - p)
 sum:square():sum():backward()
 print(sum.dtype, near(sum:detach(), wide * 2), p.grad.dtype, q.grad.dtype, near(p.grad, wide * 8), q.grad:abs():max() == 0)  -- expect: f32	true	f32	bf16	true	true
 
+-- A norm for a product has the type of the product: the same bits as a cast after it.
+local rows, scale = flow.randn({ 6, 24 }, { seed = 10 }), flow.rand({ 24 }, { seed = 11 })
+for _, device in ipairs { "cpu", "cuda" } do
+  for _, name in ipairs { "layer_norm", "rms_norm" } do
+    local results = {}
+    for _, for_product in ipairs { false, true } do
+      local r, s = rows:to(device):clone():requires_grad_(), scale:to(device):clone():requires_grad_()
+      local y = flow.autocast("bf16", function()
+        if name == "rms_norm" then return r:rms_norm(s, 1e-6, for_product) end
+        return r:layer_norm(s, nil, 1e-5, for_product)
+      end)
+      y:to("bf16"):backward(flow.full({ 6, 24 }, 0.5, device):to("bf16") * rows:to(device, "bf16"))
+      table.insert(results, { y.dtype, y:detach():to("bf16"), r.grad, s.grad })
+    end
+    local a, b = results[1], results[2]
+    print(device, name, a[1], b[1], a[2] == b[2], near(a[3], b[3], 1e-6), near(a[4], b[4], 1e-6), b[3].dtype)
+    -- expect: cpu	layer_norm	f32	bf16	true	true	true	f32
+    -- expect: cpu	rms_norm	f32	bf16	true	true	true	f32
+    -- expect: cuda	layer_norm	f32	bf16	true	true	true	f32
+    -- expect: cuda	rms_norm	f32	bf16	true	true	true	f32
+  end
+end
+
 -- The precision of f32 products is that of the attempt.
 print(flow.get_float32_matmul_precision())  -- expect: highest
 flow.set_float32_matmul_precision("high")
