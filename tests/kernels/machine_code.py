@@ -11,14 +11,15 @@ takes 4, of 8 bytes 2, ldmatrix one for each matrix.
 usage: machine_code.py ROOT LIBRARY [FUSED_CHAINS]   (the program that compiles fused chains)
 """
 import collections
+import os
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
 
 import registers
+from registers import tool
 
 HALF = r"(?:flow::kernels::)?(?:Half|Brain)"
 
@@ -84,10 +85,6 @@ WAVEFRONTS = [
     (r"^tensor_keys_backward_kernel<64", 3.3),  # two of its four products have 16 rows of each operand alone
     (r"", 3.0),
 ]
-
-
-def tool(name):
-    return shutil.which(name) or shutil.which(name, path="/usr/local/cuda/bin")
 
 
 def demangled(names):
@@ -178,7 +175,7 @@ def codes(path):
     """{(architecture, mangled name): Code} of what cuobjdump prints."""
     found, architecture, code = {}, "", None
     with subprocess.Popen([tool("cuobjdump"), "-sass", path], stdout=subprocess.PIPE) as dump, \
-         subprocess.Popen(["grep", "-E", LINES], stdin=dump.stdout, stdout=subprocess.PIPE, text=True, env={"LC_ALL": "C"}) as lines:
+         subprocess.Popen(["grep", "-E", LINES], stdin=dump.stdout, stdout=subprocess.PIPE, text=True, env={**os.environ, "LC_ALL": "C"}) as lines:
         for line in lines.stdout:
             if "Function : " in line:
                 code = found.setdefault((architecture, line.split("Function : ")[1].strip()), Code())
@@ -270,8 +267,10 @@ class Table:
 
 def main():
     if not tool("cuobjdump") or not tool("nvdisasm"):
-        print("skipped: cuobjdump and nvdisasm are not installed (CUDA toolkit, cuda-cuobjdump and cuda-nvdisasm)")
+        print("skipped: cuobjdump and nvdisasm are not installed (CUDA toolkit, cuda-cuobjdump and cuda-nvdisasm, or nvidia-cuda-cuobjdump and "
+              "nvidia-cuda-nvdisasm of PyPI)")
         return 77
+    os.environ["PATH"] += os.pathsep + os.path.dirname(tool("nvdisasm"))  # cuobjdump starts it
     table = Table(registers.bounds_of(pathlib.Path(sys.argv[1])))
     table.add_all(sys.argv[2])
     has_chains = False
