@@ -278,29 +278,6 @@ size_t room_of(int width, int tiles, int squares) {
          sizeof(C);
 }
 
-// ---- rotary
-
-// A thread rotates one pair of one position in all heads.
-template <typename T>
-__global__ void __launch_bounds__(kBlockThreads)
-    rotary_kernel(int64_t batches, int64_t heads, int64_t rows, int64_t half, int64_t first,
-                  double theta, double sign, Heads<T> x, Heads<T> out) {
-  using C = Compute<T>;
-  for (int64_t i = thread_of_grid(); i < rows * half; i += threads_of_grid()) {
-    int64_t row = i / half, pair = i - row * half;
-    double turn = std::pow(theta, -static_cast<double>(pair) / static_cast<double>(half));
-    double angle = static_cast<double>(first + row) * turn;
-    C cosine = static_cast<C>(std::cos(angle)), sine = static_cast<C>(sign * std::sin(angle));
-    for (int64_t each = blockIdx.y; each < batches * heads; each += gridDim.y) {
-      const T* from = x.at(each / heads, each % heads) + row * x.row;
-      T* to = out.at(each / heads, each % heads) + row * out.row;
-      C a = convert<C>(from[pair]), b = convert<C>(from[pair + half]);
-      to[pair] = convert<T>(a * cosine - b * sine);
-      to[pair + half] = convert<T>(b * cosine + a * sine);
-    }
-  }
-}
-
 }  // namespace
 
 int attention(Stream& stream, Attention options, const View& q, const View& k, const View& v,
@@ -360,20 +337,6 @@ int attention_backward(Stream& stream, Attention options, const View& q, const V
     return launch(stream, kernel, grid_of(least(tiles, kTilesMax)), threads,
                   room_of<C>(s.width, 4, 2), s, heads_of<T>(q), heads_of<T>(k), heads_of<T>(v),
                   heads_of<T>(grad), numbers, heads_of<T>(dk), heads_of<T>(dv));
-  });
-}
-
-int rotary(Stream& stream, const View& x, int64_t first, double theta, bool inverse,
-           const View& out) {
-  if (x.count() == 0) return kDone;
-  return visit_floats(x.dtype, [&](auto type) {
-    using T = decltype(type);
-    int64_t half = x.shape[3] / 2, batches = x.shape[0], heads = x.shape[1];
-    int64_t blocks = blocks_for(x.shape[2] * half);
-    int64_t beside = least(batches * heads, most(1, 2048 / blocks));
-    return launch(stream, rotary_kernel<T>, grid_of(blocks, beside), kBlockThreads, 0, batches,
-                  heads, x.shape[2], half, first, theta, inverse ? -1.0 : 1.0, heads_of<T>(x),
-                  heads_of<T>(out));
   });
 }
 

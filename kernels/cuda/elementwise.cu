@@ -315,29 +315,54 @@ struct LerpOp {
   }
 };
 
+// The words of a block in registers: an array that is indexed at run time would be in local memory.
+FLOW_DEVICE uint32_t word_at(const Random4& block, uint64_t at) {
+  uint32_t low = at % 2 == 0 ? block.word[0] : block.word[1];
+  uint32_t high = at % 2 == 0 ? block.word[2] : block.word[3];
+  return at < 2 ? low : high;
+}
+
 template <typename T>
 struct DropoutOp {
-  double p;
+  static constexpr int kNumbers = std::is_same_v<T, double> ? 2 : 4;  // per Philox block
+  static constexpr int kBits = std::is_same_v<T, double> ? 53 : 24;   // of a number
+
+  uint64_t below;  // a number is dropped if its bits are below this: p, scaled
   Compute<T> factor;
   uint64_t seed, first;
 
+  DropoutOp(double p, double factor_, uint64_t seed_, uint64_t first_)
+      : below(static_cast<uint64_t>(std::ceil(std::ldexp(p > 0 ? std::fmin(p, 1.0) : 0.0, kBits)))),
+        factor(static_cast<Compute<T>>(factor_)),
+        seed(seed_),
+        first(first_) {}
+
+  /// The bits from which unit_float() or unit_double() makes number `at` of the block.
+  FLOW_DEVICE static uint64_t bits_of_number(const Random4& block, uint64_t at) {
+    if constexpr (kNumbers == 4) return word_at(block, at) >> 8;
+    return join(word_at(block, at * 2), word_at(block, at * 2 + 1)) >> 11;
+  }
   template <int width>
   FLOW_DEVICE void run(const ElementPosition (&spots)[2], int64_t number) const {
     Compute<T> x[width];
     spots[0].read_as<T>(x);
-    constexpr uint64_t numbers = std::is_same_v<T, double> ? 2 : 4;  // per Philox block
-    Random4 block{};
-    uint64_t have = ~uint64_t{0};  // number of the cached block
-    for (int j = 0; j < width; j++) {
-      uint64_t i = first + static_cast<uint64_t>(number + j);
-      if (i / numbers != have) {
-        have = i / numbers;
-        block = random_block(seed, have, RandomUse::dropout);
+    uint64_t start = first + static_cast<uint64_t>(number);
+    if (width % kNumbers == 0 && start % kNumbers == 0) {  // of all threads or none
+      FLOW_UNROLL
+      for (int j = 0; j < width; j += kNumbers) {
+        Random4 block = random_block(seed, start / kNumbers + static_cast<uint64_t>(j / kNumbers),
+                                     RandomUse::dropout);
+        FLOW_UNROLL
+        for (int k = 0; k < kNumbers && j + k < width; k++)
+          x[j + k] = bits_of_number(block, k) < below ? Compute<T>(0) : x[j + k] * factor;
       }
-      auto at = static_cast<int>(i % numbers);
-      double unit = numbers == 4 ? static_cast<double>(unit_float(block.word[at]))
-                                 : unit_double(block.word[at * 2 % 4], block.word[at * 2 % 4 + 1]);
-      x[j] = unit < p ? Compute<T>(0) : x[j] * factor;
+    } else {
+      FLOW_UNROLL
+      for (int j = 0; j < width; j++) {
+        uint64_t i = start + static_cast<uint64_t>(j);
+        Random4 block = random_block(seed, i / kNumbers, RandomUse::dropout);
+        x[j] = bits_of_number(block, i % kNumbers) < below ? Compute<T>(0) : x[j] * factor;
+      }
     }
     spots[1].write_as<T>(x);
   }
@@ -521,7 +546,7 @@ int dropout(Stream& stream, const View& in, double p, uint64_t seed, uint64_t fi
   return visit_floats(in.dtype, [&](auto type) {
     using T = decltype(type);
     double factor = p < 1 ? 1 / (1 - p) : 0;
-    DropoutOp<T> f{p, static_cast<Compute<T>>(factor), seed, first};
+    DropoutOp<T> f(p, factor, seed, first);
     return launch_each<kPack<T>>(stream, f, {&in, &out});
   });
 }

@@ -1,5 +1,7 @@
-// Gather and scatter. All values for one destination are added by one thread in the order of the
-// index: a stable sort by destination makes them adjacent.
+// Gather and scatter. The values for one destination are added in an order that the index alone
+// decides: a stable sort by destination makes them adjacent. Rows are added in segments of the
+// sorted index, and the sums of a destination that has several segments are joined in their order.
+#include "kernels/cuda/element.cuh"
 #include "kernels/cuda/launchers.hpp"
 #include "kernels/cuda/scan.cuh"
 
@@ -225,38 +227,115 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 struct ScatterRows {
   IndexMath<1> grads;
-  int64_t width, rows, grad_stride, out_row, out_stride, across;
+  int64_t width, rows, grad_stride, out_row, out_stride;
+  int64_t segments, across;  // parts of the sorted pairs, and of a row
 };
 
-constexpr int kColumns = 4;  // columns that a lane adds up
+constexpr int kSegment = kWarp;  // pairs of a segment
+constexpr int kAhead = 4;        // rows whose loads are under way together
 
-// One warp per run of one destination and per 128 columns.
-template <typename T>
+// The sums of a segment: of the run that began before it, and of the run that continues after it.
+template <typename C>
+struct SegmentSums {
+  C* of_begun;  // [segments, width] each
+  C* of_open;
+};
+
+// Adds a sum to a row of the result.
+template <int width, typename T, typename C>
+FLOW_DEVICE void add_columns(T* to, const C (&sum)[width]) {
+  C all[width];
+  load_as<width>(to, all);
+  for (int j = 0; j < width; j++) all[j] += sum[j];
+  store_as<width>(to, all);
+}
+
+// A warp has a segment and `width` columns per lane. The rows of a run are added in their order; a
+// run in several segments is joined afterwards.
+template <int width, typename T>
 __global__ void __launch_bounds__(kBlockThreads)
-    add_rows_kernel(ScatterRows s, Pairs pairs, const T* grad, T* out) {
+    add_rows_kernel(ScatterRows s, Pairs pairs, const T* grad, T* out,
+                    SegmentSums<Compute<T>> sums) {
   using C = Compute<T>;
   int lane = static_cast<int>(threadIdx.x) % kWarp;
-  int64_t tasks = s.grads.count * s.across, warps = threads_of_grid() / kWarp;
+  int64_t tasks = s.segments * s.across, warps = threads_of_grid() / kWarp;
   for (int64_t task = thread_of_grid() / kWarp; task < tasks; task += warps) {
-    int64_t i = task / s.across, column = task % s.across * (kWarp * kColumns) + lane;
-    uint64_t place = pairs.place[i];
-    if (place == static_cast<uint64_t>(s.rows)) continue;
-    if (i > 0 && pairs.place[i - 1] == place) continue;
-    T* to = out + static_cast<int64_t>(place) * s.out_row;
-    C sums[kColumns] = {};
-    for (int j = 0; j < kColumns; j++)
-      if (column + j * kWarp < s.width)
-        sums[j] = convert<C>(to[(column + j * kWarp) * s.out_stride]);
-    for (; i < s.grads.count && pairs.place[i] == place; i++) {
-      int64_t offset[1];
-      s.grads.at(pairs.position[i], offset);
-      for (int j = 0; j < kColumns; j++)
-        if (column + j * kWarp < s.width)
-          sums[j] += convert<C>(grad[offset[0] + (column + j * kWarp) * s.grad_stride]);
+    int64_t segment = task / s.across, part = task - segment * s.across;
+    int64_t column = (part * kWarp + lane) * width, first = segment * kSegment;
+    int count = static_cast<int>(least(s.grads.count - first, kSegment));
+    bool inside = column < s.width;
+    auto none = static_cast<uint64_t>(s.rows);
+    uint64_t my_place = none;
+    int64_t my_offset[1] = {0};
+    if (lane < count) {
+      my_place = pairs.place[first + lane];
+      s.grads.at(pairs.position[first + lane], my_offset);
     }
-    for (int j = 0; j < kColumns; j++)
-      if (column + j * kWarp < s.width)
-        to[(column + j * kWarp) * s.out_stride] = convert<T>(sums[j]);
+    uint64_t before = first > 0 ? pairs.place[first - 1] : none;
+    uint64_t after = first + count < s.grads.count ? pairs.place[first + count] : none;
+    bool is_begun = before == __shfl_sync(kAll, my_place, 0);
+    C sum[width] = {};
+    for (int base = 0; base < count; base += kAhead) {
+      Words<T, width> ahead[kAhead];
+      FLOW_UNROLL
+      for (int k = 0; k < kAhead; k++) {
+        int64_t offset = __shfl_sync(kAll, my_offset[0], (base + k) % kWarp);
+        if (base + k < count && inside)
+          ahead[k] = load_words<width>(grad + offset + column * s.grad_stride);
+      }
+      FLOW_UNROLL
+      for (int k = 0; k < kAhead; k++) {
+        int i = base + k;
+        uint64_t place = __shfl_sync(kAll, my_place, i % kWarp);
+        uint64_t next = __shfl_sync(kAll, my_place, (i + 1) % kWarp);
+        if (i + 1 >= count) next = after;
+        if (i >= count || place == none) continue;
+        if (inside) {
+          T stored[width];
+          C row[width];
+          __builtin_memcpy(stored, &ahead[k], sizeof stored);
+          widen(stored, row);
+          for (int j = 0; j < width; j++) sum[j] += row[j];
+        }
+        bool ends = next != place;
+        if (!ends && i + 1 < count) continue;
+        if (inside && (is_begun || !ends)) {
+          C* to = (is_begun ? sums.of_begun : sums.of_open) + segment * s.width + column;
+          store<width>(to, sum);
+        } else if (inside) {
+          add_columns<width>(out + static_cast<int64_t>(place) * s.out_row + column * s.out_stride,
+                             sum);
+        }
+        is_begun = false;
+        for (int j = 0; j < width; j++) sum[j] = C(0);
+      }
+    }
+  }
+}
+
+// A warp has a segment in which a run begins that ends in a later one.
+template <int width, typename T>
+__global__ void __launch_bounds__(kBlockThreads)
+    join_rows_kernel(ScatterRows s, Pairs pairs, T* out, SegmentSums<Compute<T>> sums) {
+  using C = Compute<T>;
+  int lane = static_cast<int>(threadIdx.x) % kWarp;
+  int64_t tasks = s.segments * s.across, warps = threads_of_grid() / kWarp;
+  for (int64_t task = thread_of_grid() / kWarp; task < tasks; task += warps) {
+    int64_t segment = task / s.across, part = task - segment * s.across;
+    int64_t column = (part * kWarp + lane) * width, first = segment * kSegment;
+    if (first + kSegment >= s.grads.count || column >= s.width) continue;
+    uint64_t place = pairs.place[first + kSegment - 1];
+    bool is_begun = first > 0 && pairs.place[first - 1] == place;  // by an earlier segment
+    if (place == static_cast<uint64_t>(s.rows) || is_begun ||
+        pairs.place[first + kSegment] != place)
+      continue;
+    C sum[width], each[width];
+    load<width>(sums.of_open + segment * s.width + column, sum);
+    for (int64_t k = segment + 1; k < s.segments && pairs.place[k * kSegment] == place; k++) {
+      load<width>(sums.of_begun + k * s.width + column, each);
+      for (int j = 0; j < width; j++) sum[j] += each[j];
+    }
+    add_columns<width>(out + static_cast<int64_t>(place) * s.out_row + column * s.out_stride, sum);
   }
 }
 
@@ -344,23 +423,36 @@ int scatter_add_rows(Stream& stream, const View& grad, const View& index, int64_
   int64_t count = index.count(), width = out.shape[1];
   if (count == 0 || width == 0) return kDone;
   PairSorter sorter{};
-  if (!sorter.take(stream.scratch, count)) return kNeedsScratch;
-  FLOW_LAUNCH(launch(stream, row_places_kernel, grid_of(blocks_for(count)), kBlockThreads, 0,
-                     index_math_over<1>(index.shape, {index.strides}),
-                     index_of(stream, index, base, out.shape[0]), sorter.pairs));
-  FLOW_LAUNCH(sorter.sort(stream, static_cast<uint64_t>(out.shape[0])));
-  int64_t across = divide_up(width, kWarp * kColumns);
+  bool fits = sorter.take(stream.scratch, count);
   ScatterRows s{index_math_over<1>(leading(grad.shape, 1), {grad.strides}),
                 width,
                 out.shape[0],
                 grad.strides[grad.rank() - 1],
                 out.strides[0],
                 out.strides[1],
-                across};
+                divide_up(count, kSegment),
+                0};
   return visit_floats(out.dtype, [&](auto type) {
     using T = decltype(type);
-    return launch(stream, add_rows_kernel<T>, grid_of(blocks_for(count * across * kWarp)),
-                  kBlockThreads, 0, s, sorter.pairs, grad.at<T>(), out.at<T>());
+    constexpr int pack = kPack<T>;
+    SegmentSums<Compute<T>> sums{stream.scratch.take<Compute<T>>(s.segments * width),
+                                 stream.scratch.take<Compute<T>>(s.segments * width)};
+    if (!fits || !sums.of_begun || !sums.of_open) return kNeedsScratch;
+    bool packs = width % pack == 0 && s.grad_stride == 1 && s.out_stride == 1 &&
+                 s.out_row % pack == 0 && reinterpret_cast<uintptr_t>(grad.data) % 16 == 0 &&
+                 reinterpret_cast<uintptr_t>(out.data) % 16 == 0;
+    for (int dim = 0; dim < s.grads.rank; dim++)
+      packs = packs && (s.grads.sizes[dim] == 1 || s.grads.strides[0][dim] % pack == 0);
+    s.across = divide_up(width, kWarp * (packs ? pack : 1));
+    FLOW_LAUNCH(launch(stream, row_places_kernel, grid_of(blocks_for(count)), kBlockThreads, 0,
+                       index_math_over<1>(index.shape, {index.strides}),
+                       index_of(stream, index, base, out.shape[0]), sorter.pairs));
+    FLOW_LAUNCH(sorter.sort(stream, static_cast<uint64_t>(out.shape[0])));
+    dim3 grid = grid_of(blocks_for(s.segments * s.across * kWarp));
+    FLOW_LAUNCH(launch(stream, packs ? add_rows_kernel<pack, T> : add_rows_kernel<1, T>, grid,
+                       kBlockThreads, 0, s, sorter.pairs, grad.at<T>(), out.at<T>(), sums));
+    return launch(stream, packs ? join_rows_kernel<pack, T> : join_rows_kernel<1, T>, grid,
+                  kBlockThreads, 0, s, sorter.pairs, out.at<T>(), sums);
   });
 }
 

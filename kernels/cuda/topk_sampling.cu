@@ -6,8 +6,21 @@
 namespace flow::cuda {
 namespace {
 
-// ---- top_k: a block finds the k-th largest key of its row eight bits at a time, gathers what is
-//      above it and, by position, what equals it, and sorts those.
+// ---- top_k: a block finds the k-th largest key of its part of a row eight bits at a time, gathers
+//      what is above it and, by position, what equals it, and sorts those. Parts of one row are
+//      then joined by the same kernel, over their k largest each.
+
+// A long row has several parts if there are few rows: about kPartBlocks blocks in all. Results do
+// not depend on the device.
+#ifdef FLOW_EMULATE  // so few that the tests' small shapes have several parts
+constexpr int64_t kPartColumns = 64, kPartBlocks = 64;
+#else
+constexpr int64_t kPartColumns = 4096, kPartBlocks = 1024;
+#endif
+// Parts of a row, of at least `least_columns` each.
+int64_t parts_of(int64_t rows, int64_t columns, int64_t least_columns) {
+  return most(1, least(columns / least_columns, kPartBlocks / most(rows, 1)));
+}
 
 // Unsigned keys in the order of the values: equal keys for equal values, NaN above all.
 template <typename T>
@@ -36,6 +49,8 @@ FLOW_DEVICE auto key_of(T value) {
 struct TopKShape {
   int64_t rows, columns, row_stride, stride, k, room;  // room: k rounded up to a power of 2
   int64_t base;
+  int64_t parts;         // of a row, each of which has its own k results
+  const int64_t* names;  // the index of each element, or null: its place
 };
 
 struct Digits {
@@ -64,14 +79,17 @@ __global__ void __launch_bounds__(kBlockThreads)
     places = reinterpret_cast<int64_t*>(dynamic_room());
     keys = reinterpret_cast<Key*>(places + t.room);
   }
-  for (int64_t row = blockIdx.x; row < t.rows; row += gridDim.x) {
-    const T* from = in + row * t.row_stride;
+  for (int64_t task = blockIdx.x; task < t.rows * t.parts; task += gridDim.x) {
+    int64_t row = task / t.parts, part = task - row * t.parts;
+    int64_t start = part * t.columns / t.parts;
+    int64_t columns = (part + 1) * t.columns / t.parts - start;
+    const T* from = in + row * t.row_stride + start * t.stride;
     Key found = 0, known = 0;  // the k-th largest key, and its known bits
     auto wanted = static_cast<uint32_t>(t.k);
     for (int shift = static_cast<int>(sizeof(Key)) * 8 - 8; shift >= 0; shift -= 8) {
       digits.count[thread] = 0;
       __syncthreads();
-      for (int64_t i = thread; i < t.columns; i += kBlockThreads) {
+      for (int64_t i = thread; i < columns; i += kBlockThreads) {
         Key key = key_of(from[i * t.stride]);
         if ((key & known) == found) atomicAdd(&digits.count[(key >> shift) & 255], 1u);
       }
@@ -91,12 +109,12 @@ __global__ void __launch_bounds__(kBlockThreads)
     // `wanted` of those that equal `found` are taken.
     int64_t taken = 0;
     uint32_t equals = 0;
-    for (int64_t first = 0; first < t.columns && taken < t.k; first += kBlockThreads) {
+    for (int64_t first = 0; first < columns && taken < t.k; first += kBlockThreads) {
       int64_t i = first + thread;
-      Key key = i < t.columns ? key_of(from[i * t.stride]) : Key{0};
-      uint32_t equal = i < t.columns && key == found, all_equal, all_taken;
+      Key key = i < columns ? key_of(from[i * t.stride]) : Key{0};
+      uint32_t equal = i < columns && key == found, all_equal, all_taken;
       uint32_t number = equals + before_in_block(equal, all_equal);
-      uint32_t take = i < t.columns && (key > found || (equal && number < wanted));
+      uint32_t take = i < columns && (key > found || (equal && number < wanted));
       int64_t place = taken + before_in_block(take, all_taken);
       if (take) {
         keys[place] = key;
@@ -128,8 +146,9 @@ __global__ void __launch_bounds__(kBlockThreads)
         __syncthreads();
       }
     for (int64_t i = thread; i < t.k; i += kBlockThreads) {
-      values[row * t.k + i] = from[places[i] * t.stride];
-      index[row * t.k + i] = t.base + places[i];
+      int64_t place = places[i];
+      values[task * t.k + i] = from[place * t.stride];
+      index[task * t.k + i] = t.names ? t.names[row * t.columns + place] : t.base + start + place;
     }
     __syncthreads();
   }
@@ -140,27 +159,115 @@ constexpr int64_t kSortBlocks = 256;  // blocks that sort in scratch at a time
 
 // ---- sample
 
+// A row is processed in parts: their largest logits, then the sums of their weights, then the part
+// in which the drawn share of the total ends.
+struct SampleShape {
+  Rows<2> rows;
+  int64_t parts;
+  double temperature;
+  double* largest;  // [rows, parts]
+  double* sums;     // [rows, parts]
+
+  FLOW_DEVICE int64_t start_of(int64_t part) const { return part * rows.columns / parts; }
+  FLOW_DEVICE double largest_of(int64_t row) const {
+    double all = -INFINITY;
+    for (int64_t part = 0; part < parts; part++) all = Largest{}(all, largest[row * parts + part]);
+    return all;
+  }
+  /// If an infinity or a NaN dominates, nothing can be drawn.
+  FLOW_DEVICE bool draws(double top) const { return temperature > 0 && top - top == 0; }
+  template <typename T>
+  FLOW_DEVICE double weight(T logit, double top) const {
+    return std::exp((convert<double>(logit) - top) / temperature);
+  }
+};
+
+/// Calls f(row, part, its logits, their count) for the parts of this block.
+template <typename T, typename F>
+FLOW_DEVICE void each_part(const SampleShape& s, const T* logits, F f) {
+  for (int64_t task = blockIdx.x; task < s.rows.index_math.count * s.parts; task += gridDim.x) {
+    int64_t row = task / s.parts, part = task - row * s.parts, offset[2];
+    s.rows.index_math.at(row, offset);
+    int64_t start = s.start_of(part);
+    f(row, part, logits + offset[0] + start, s.start_of(part + 1) - start);
+    __syncthreads();  // shared memory is used again
+  }
+}
+
 template <typename T>
 __global__ void __launch_bounds__(kBlockThreads)
-    sample_kernel(Rows<2> rows, double temperature, uint64_t seed, uint64_t first, int64_t base,
-                  const T* logits, int64_t* index) {
+    sample_largest_kernel(SampleShape s, const T* logits) {
+  each_part(s, logits, [&](int64_t row, int64_t part, const T* from, int64_t count) {
+    Group group{static_cast<int>(threadIdx.x), kBlockThreads};
+    double largest = -INFINITY;
+    for (int64_t i = group.rank; i < count; i += group.size)
+      largest = Largest{}(largest, convert<double>(from[i]));
+    largest = over_group(group, largest, -static_cast<double>(INFINITY), Largest{});
+    if (group.rank == 0) s.largest[row * s.parts + part] = largest;
+  });
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kBlockThreads)
+    sample_sums_kernel(SampleShape s, const T* logits) {
+  each_part(s, logits, [&](int64_t row, int64_t part, const T* from, int64_t count) {
+    Group group{static_cast<int>(threadIdx.x), kBlockThreads};
+    double top = s.largest_of(row), sum = 0;
+    if (s.draws(top))
+      for (int64_t i = group.rank; i < count; i += group.size) sum += s.weight(from[i], top);
+    sum = sum_over_group(group, sum);
+    if (group.rank == 0) s.sums[row * s.parts + part] = sum;
+  });
+}
+
+// A block has a part, and does nothing unless it is the drawn one.
+template <typename T>
+__global__ void __launch_bounds__(kBlockThreads)
+    sample_kernel(SampleShape s, uint64_t seed, uint64_t first, int64_t base, const T* logits,
+                  int64_t* index) {
   struct Result {
     unsigned long long place;
   };
   auto& result = shared_room<Result>();
-  Group group{static_cast<int>(threadIdx.x), kBlockThreads};
-  each_row(rows, group, [&](int64_t row, const int64_t(&offset)[2]) {
-    const T* from = logits + offset[0];
-    double largest = -INFINITY;
-    for (int64_t i = group.rank; i < rows.columns; i += group.size)
-      largest = Largest{}(largest, convert<double>(from[i]));
-    largest = over_group(group, largest, -static_cast<double>(INFINITY), Largest{});
-    if (group.rank == 0) result.place = ~0ull;
+  each_part(s, logits, [&](int64_t row, int64_t part, const T* from, int64_t count) {
+    int rank = static_cast<int>(threadIdx.x);
+    double top = s.largest_of(row), total = 0, start = 0, target = 0;
+    int64_t drawn = s.parts;
+    if (s.draws(top)) {
+      for (int64_t i = 0; i < s.parts; i++) total += s.sums[row * s.parts + i];
+      target = uniform_double(seed, first + static_cast<uint64_t>(row), RandomUse::sample) * total;
+      double before = 0;
+      for (int64_t i = 0; i < s.parts && drawn == s.parts; i++) {
+        double sum = s.sums[row * s.parts + i];
+        if (sum > 0 && before + sum > target) drawn = i, start = before;
+        before += sum;
+      }
+    }
+    // Nothing is drawn, or the sums were rounded to less than the target: the first of the largest.
+    bool is_largest = drawn == s.parts;
+    for (int64_t i = 0; i < s.parts && drawn == s.parts; i++) {
+      double of_part = s.largest[row * s.parts + i];
+      if (of_part == top || (is_nan(of_part) && is_nan(top))) drawn = i;
+    }
+    if (drawn != part) return;
+    if (rank == 0) result.place = ~0ull;
     __syncthreads();
-    // If an infinity or a NaN dominates, nothing can be drawn.
-    bool draws = temperature > 0 && largest - largest == 0;
-    if (!draws) {
-      for (int64_t i = group.rank; i < rows.columns; i += group.size) {
+    double before = start;
+    bool found = false;
+    for (int64_t chunk = 0; chunk < count && !is_largest && !found; chunk += kBlockThreads) {
+      int64_t i = chunk + rank;
+      double weight = i < count ? s.weight(from[i], top) : 0, all;
+      double mine = before + before_in_block(weight, all);
+      if (weight > 0 && mine + weight > target)
+        atomicMin(&result.place, static_cast<unsigned long long>(i));
+      before += all;
+      __syncthreads();
+      found = result.place != ~0ull;
+      __syncthreads();
+    }
+    if (!found) {
+      double largest = s.largest[row * s.parts + part];
+      for (int64_t i = rank; i < count; i += kBlockThreads) {
         auto x = convert<double>(from[i]);
         if (x == largest || (is_nan(x) && is_nan(largest))) {
           atomicMin(&result.place, static_cast<unsigned long long>(i));
@@ -168,42 +275,12 @@ __global__ void __launch_bounds__(kBlockThreads)
         }
       }
       __syncthreads();
-    } else {
-      // Twice over the same sums: first for the total, then for the position at which the uniform
-      // number's share of it ends.
-      double target = 0;
-      for (int time = 0; time < 2; time++) {
-        double before = 0;
-        for (int64_t chunk = 0; chunk < rows.columns; chunk += kBlockThreads) {
-          int64_t i = chunk + group.rank;
-          double weight = 0, all;
-          if (i < rows.columns)
-            weight = std::exp((convert<double>(from[i]) - largest) / temperature);
-          double start = before + before_in_block(weight, all);
-          if (time == 1 && weight > 0 && start + weight > target)
-            atomicMin(&result.place, static_cast<unsigned long long>(i));
-          before += all;
-          __syncthreads();
-          if (time == 1 && result.place != ~0ull) break;
-          __syncthreads();
-        }
-        if (time == 0)
-          target =
-              uniform_double(seed, first + static_cast<uint64_t>(row), RandomUse::sample) * before;
-      }
-      __syncthreads();
-      // Read by all before a warp writes it below, so that all take the same branch.
-      bool is_drawn = result.place != ~0ull;
-      __syncthreads();
-      if (!is_drawn) {  // the sums were rounded to less than the target
-        for (int64_t i = group.rank; i < rows.columns; i += group.size)
-          if (convert<double>(from[i]) == largest)
-            atomicMin(&result.place, static_cast<unsigned long long>(i));
-        __syncthreads();
-      }
     }
-    if (group.rank == 0) index[offset[1]] = base + static_cast<int64_t>(result.place);
-    __syncthreads();
+    if (rank == 0) {
+      int64_t offset[2];
+      s.rows.index_math.at(row, offset);
+      index[offset[1]] = base + s.start_of(part) + static_cast<int64_t>(result.place);
+    }
   });
 }
 
@@ -256,21 +333,37 @@ int top_k(Stream& stream, const View& in, int64_t base, const View& values, cons
     using T = decltype(type);
     if constexpr (!std::is_same_v<T, Bool>) {
       using Key = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
-      TopKShape t{in.shape[0], in.shape[1], in.strides[0], in.strides[1], values.shape[1], 1, base};
+      TopKShape t{in.shape[0], in.shape[1], in.strides[0], in.strides[1], values.shape[1], 1,
+                  base,        1,           nullptr};
       while (t.room < t.k) t.room *= 2;
       size_t bytes = static_cast<size_t>(t.room) * (sizeof(Key) + sizeof(int64_t));
-      int64_t blocks = least(t.rows, kBlocksMax);
       Key* keys = nullptr;
       int64_t* places = nullptr;
       if (bytes > kSortShared) {
         bytes = 0;
-        blocks = least(blocks, kSortBlocks);
+        int64_t blocks = least(least(t.rows, kBlocksMax), kSortBlocks);
         keys = stream.scratch.take<Key>(blocks * t.room);
         places = stream.scratch.take<int64_t>(blocks * t.room);
         if (!keys || !places) return kNeedsScratch;
+      } else {
+        t.parts = parts_of(t.rows, t.columns, most(kPartColumns, 4 * t.k));
       }
-      return launch(stream, top_k_kernel<T, Key>, grid_of(blocks), kBlockThreads, bytes, t,
-                    in.at<T>(), keys, places, values.at<T>(), index.at<int64_t>());
+      auto run = [&](const T* from, T* to, int64_t* index_to) {
+        int64_t blocks =
+            least(t.rows * t.parts, keys ? least(kBlocksMax, kSortBlocks) : kBlocksMax);
+        return launch(stream, top_k_kernel<T, Key>, grid_of(blocks), kBlockThreads, bytes, t, from,
+                      keys, places, to, index_to);
+      };
+      if (t.parts == 1) return run(in.at<T>(), values.at<T>(), index.at<int64_t>());
+      int64_t found = t.parts * t.k;  // of each row
+      T* part_values = stream.scratch.take<T>(t.rows * found);
+      int64_t* part_index = stream.scratch.take<int64_t>(t.rows * found);
+      if (!part_values || !part_index) return kNeedsScratch;
+      FLOW_LAUNCH(run(in.at<T>(), part_values, part_index));
+      t.columns = t.row_stride = found;
+      t.stride = t.parts = 1;
+      t.names = part_index;
+      return run(part_values, values.at<T>(), index.at<int64_t>());
     }
     return kUnsupported;
   });
@@ -283,9 +376,16 @@ int sample(Stream& stream, const View& logits, double temperature, uint64_t seed
   return visit_floats(logits.dtype, [&](auto type) {
     using T = decltype(type);
     Rows<2> rows = rows_of<2>({&logits, &index});
-    return launch(stream, sample_kernel<T>, grid_of(least(rows.index_math.count, kBlocksMax)),
-                  kBlockThreads, 0, rows, temperature, seed, first, base, logits.at<T>(),
-                  index.at<int64_t>());
+    int64_t count = rows.index_math.count, parts = parts_of(count, rows.columns, kPartColumns);
+    SampleShape s{rows, parts, temperature, stream.scratch.take<double>(count * parts),
+                  stream.scratch.take<double>(count * parts)};
+    if (!s.largest || !s.sums) return kNeedsScratch;
+    dim3 grid = grid_of(least(count * parts, kBlocksMax));
+    FLOW_LAUNCH(
+        launch(stream, sample_largest_kernel<T>, grid, kBlockThreads, 0, s, logits.at<T>()));
+    FLOW_LAUNCH(launch(stream, sample_sums_kernel<T>, grid, kBlockThreads, 0, s, logits.at<T>()));
+    return launch(stream, sample_kernel<T>, grid, kBlockThreads, 0, s, seed, first, base,
+                  logits.at<T>(), index.at<int64_t>());
   });
 }
 

@@ -51,6 +51,10 @@ Digest key_of(const CompileRequest& order, std::string_view compiler,
   put_text(all, order.name);
   put_text(all, order.text);
   for (const std::string& option : options) put_text(all, option);
+  for (const auto& [name, text] : order.headers) {
+    put_text(all, name);
+    put_text(all, text);
+  }
   return sha256(all);
 }
 
@@ -116,6 +120,19 @@ void Cache::drop_oldest() const {
   if (files.size() < kCachedMax) return;
   std::sort(files.begin(), files.end());
   for (size_t i = 0; i <= files.size() - kCachedMax; i++) fs::remove(files[i].second, failed);
+}
+
+Result<CompileResult> compile_cached(const CompileRequest& order, const Cache& cache) {
+  auto compiler = Compiler::get();
+  if (!compiler.ok()) return compiler.error();
+  auto options = (*compiler)->options_of(order);
+  if (!options.ok()) return options.error();
+  Digest key = key_of(order, (*compiler)->version(), *options);
+  if (std::optional<KernelImage> found = cache.find(key))
+    return CompileResult{true, std::move(*found), ""};
+  auto output = (*compiler)->compile(order);
+  if (output.ok() && output->ok) cache.keep(key, output->image);
+  return output;
 }
 
 }  // namespace flow::jit

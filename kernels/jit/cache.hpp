@@ -40,4 +40,7 @@ class Cache {
   std::string folder_;
 };
 
+/// The code from the cache, or compiled and stored there.
+Result<CompileResult> compile_cached(const CompileRequest& order, const Cache& cache);
+
 }  // namespace flow::jit

@@ -58,8 +58,13 @@ class NvrtcProgramScope {
   NvrtcProgramScope& operator=(const NvrtcProgramScope&) = delete;
 
   Status create(const CompileRequest& order) {
-    int code =
-        calls.CreateProgram(&program_, order.text.c_str(), order.name.c_str(), 0, nullptr, nullptr);
+    std::vector<const char*> names, texts;
+    for (const auto& [name, text] : order.headers) {
+      names.push_back(name.c_str());
+      texts.push_back(text.c_str());
+    }
+    int code = calls.CreateProgram(&program_, order.text.c_str(), order.name.c_str(),
+                                   static_cast<int>(names.size()), texts.data(), names.data());
     if (code == kSuccess) code = calls.AddNameExpression(program_, order.name.c_str());
     return code == kSuccess ? Status() : failed("read the source", code);
   }
@@ -198,7 +203,8 @@ Result<std::vector<std::string>> Compiler::options_of(const CompileRequest& orde
   int known = *std::prev(next);
   std::vector<std::string> options{
       fmt::format("--gpu-architecture={}_{}", known == order.arch ? "sm" : "compute", known)};
-  for (const std::string& folder : includes_) options.push_back("--include-path=" + folder);
+  if (order.headers.empty())
+    for (const std::string& folder : includes_) options.push_back("--include-path=" + folder);
   options.insert(options.end(), order.options.begin(), order.options.end());
   return options;
 }

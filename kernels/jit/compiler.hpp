@@ -1,6 +1,7 @@
 // NVRTC, loaded when the first kernel is compiled: it needs no GPU.
 #pragma once
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "flow/result.hpp"
@@ -23,6 +24,8 @@ struct CompileRequest {
   std::string text;
   std::vector<std::string> options;
   int arch = 0;  // 90: sm_90
+  /// Headers by the names in #include. If there are any, the text includes only these.
+  std::vector<std::pair<std::string, std::string>> headers = {};
 };
 
 struct CompileResult {

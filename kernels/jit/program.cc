@@ -31,16 +31,11 @@ Result<KernelImage> ScriptKernel::image(int arch, const Cache& cache) const {
     return environment_error(fmt::format("the kernel `{}` can't be compiled: {}", source_.name,
                                          compiler.error().message));
   CompileRequest order{source_.name, compiler_text(source_), source_.options, arch};
-  auto options = (*compiler)->options_of(order);
-  if (!options.ok()) return options.error();
-  Digest key = key_of(order, (*compiler)->version(), *options);
-  if (std::optional<KernelImage> found = cache.find(key)) return std::move(*found);
-  auto output = (*compiler)->compile(order);
+  auto output = compile_cached(order, cache);
   if (!output.ok()) return output.error();
   if (!output->ok)
     return user_error(fmt::format("the kernel `{}` can't be compiled for sm_{}:\n{}", source_.name,
                                   arch, error_text(source_, output->log)));
-  cache.keep(key, output->image);
   return std::move(output->image);
 }
 

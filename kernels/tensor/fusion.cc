@@ -224,7 +224,7 @@ Tensor Tape::replay(const std::vector<Tensor>& operands) const {
   return value(result_);
 }
 
-std::optional<Tensor> Tracer::compute(const Tensor& result) {
+std::optional<Tensor> Tracer::compute(const Tensor& result, const FusedKernel& kernel) {
   int value = value_of(result);
   if (is_unfusable_) return std::nullopt;
   if (value < kSteps) return operands_[static_cast<size_t>(value)];
@@ -237,6 +237,10 @@ std::optional<Tensor> Tracer::compute(const Tensor& result) {
         kernels::broadcast_to(operands_[static_cast<size_t>(used[i])].view(), result.shape());
   Tensor out = Tensor::empty(dtype_, result.shape(), device_);
   const View* inputs = views;
+  if (kernel && device_.kind == Device::cuda) {
+    ProfilerRange range("fuse");
+    if (kernel(device_, fused, inputs, out.view())) return out;
+  }
   call(device_, &Kernels::fused_elementwise, "fuse", fused, inputs, out.view());
   return out;
 }

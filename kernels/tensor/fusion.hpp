@@ -1,6 +1,7 @@
 // Element-wise chains in one pass over memory: a function is called with symbols for its operands,
 // which have no memory; its operations are recorded, and then executed together.
 #pragma once
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -24,6 +25,11 @@ class Tape {
   int result_ = 0;
 };
 
+/// Computes a chain on a GPU by a kernel made for it. False, without an effect: the table's
+/// function does it.
+using FusedKernel = std::function<bool(const Device& device, const kernels::FusedElementwise& fused,
+                                       const View* inputs, const View& out)>;
+
 /// Records the operations of the calling thread on its symbols while it lives. One at a time.
 class Tracer {
  public:
@@ -37,7 +43,7 @@ class Tracer {
   Tensor symbol_of(const Tensor& operand);
   /// Empty if the chain cannot be done in one pass: it is too long, or has several types. An
   /// operand that is returned unchanged is returned itself.
-  std::optional<Tensor> compute(const Tensor& result);
+  std::optional<Tensor> compute(const Tensor& result, const FusedKernel& kernel = nullptr);
   /// The operands, including captured ones.
   const std::vector<Tensor>& operands() const { return operands_; }
   /// The steps from the operands to `result`.

@@ -4,11 +4,14 @@
 
 #include <cmath>
 
+#include "kernels/cuda/device.hpp"
+#include "kernels/jit/fused_kernel.hpp"
 #include "kernels/shared/types.hpp"
 #include "kernels/tensor/autograd.hpp"
 #include "kernels/tensor/fusion.hpp"
 #include "lua/sandbox/sandbox.hpp"
 #include "lua/tensor/gradient_hooks.hpp"
+#include "lua/tensor/kernel.hpp"
 #include "lua/tensor/tensor.hpp"
 
 namespace flow::lua {
@@ -292,6 +295,26 @@ Tensor record_replay(Tensor out, tensors::Tape tape, const std::vector<Tensor>& 
   return tensors::record("fuse", std::move(out), operands, std::move(back));
 }
 
+// A kernel of the chain that flow.fuse has recorded, compiled by NVRTC where that is possible.
+tensors::FusedKernel fused_kernel(lua_State* L) {
+  return [L](const tensors::Device& device, const kernels::FusedElementwise& fused,
+             const kernels::View* inputs, const kernels::View& out) {
+    if (context(L).phase != ScriptPhase::task) return false;
+    void* stream = tensors::stream_of(device).native;  // also makes its context current
+    Result<const jit::Driver*> driver = jit::system_driver();
+    if (!driver.ok()) return false;
+    auto arch = [&] {
+      Result<cuda::DeviceInfo> info = cuda::describe(device.index);
+      return info.ok() ? info->major * 10 + info->minor : 0;
+    };
+    auto cache = [&] {
+      wait_durable(L);  // the compiled kernel is stored
+      return kernel_cache(L);
+    };
+    return jit::launch_fused(**driver, {fused, inputs, out, device.index, stream}, arch, cache);
+  };
+}
+
 // flow.fuse(f, …): the result of f, computed in one pass over its operands. Its backward replays
 // the operations one by one with the original operands, including those that f captured.
 int fuse(lua_State* L) {
@@ -312,7 +335,7 @@ int fuse(lua_State* L) {
       raise(L, fmt::format("the function of flow.fuse returns one tensor, not {} values",
                            lua_gettop(L) - arguments - 2));
     const Tensor& result = check_object(L, -1, "what the function of flow.fuse returns");
-    out = tensors::is_symbol(result) ? tracer.compute(result) : result;
+    out = tensors::is_symbol(result) ? tracer.compute(result, fused_kernel(L)) : result;
     if (out && !out->is_tracked() && tensors::is_recording(tracer.operands()))
       out = record_replay(*out, tracer.tape(result), tracer.operands());
   }

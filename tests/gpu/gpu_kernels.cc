@@ -4,11 +4,17 @@
 
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <functional>
+#include <vector>
 
 #include "kernels/cuda/device.hpp"
 #include "kernels/jit/call.hpp"
+#include "kernels/jit/fused_kernel.hpp"
+#include "kernels/shared/philox.hpp"
+#include "kernels/shared/types.hpp"
 #include "kernels/tensor/ops.hpp"
+#include "tests/kernels/jit/chains.hpp"
 
 namespace flow::gpu {
 namespace {
@@ -129,6 +135,98 @@ bool numbers_of_every_type(int ahead) {
   return true;
 }
 
+// ---- fused chains
+
+// Launches the compiled chain; an exception says that it could not be compiled or loaded.
+void run_chain(const kernels::FusedElementwise& chain, const std::vector<Tensor>& operands) {
+  std::vector<kernels::View> views;
+  for (const Tensor& each : operands) views.push_back(each.view());
+  void* stream = tensors::stream_of(kGpu).native;
+  auto driver = jit::system_driver();
+  if (!driver.ok()) throw tensors::TensorError(driver.error().message);
+  cuda::DeviceInfo info = *cuda::describe(0);
+  bool done = jit::launch_fused(
+      **driver, {chain, views.data(), views.back(), 0, stream},
+      [&] { return info.major * 10 + info.minor; }, [] { return jit::Cache(""); });
+  if (!done) throw tensors::TensorError("a fused chain was not compiled");
+}
+void interpret_chain(const kernels::FusedElementwise& chain, const std::vector<Tensor>& operands) {
+  std::vector<kernels::View> views;
+  for (const Tensor& each : operands) views.push_back(each.view());
+  const kernels::View* inputs = views.data();
+  tensors::call(kGpu, &kernels::Kernels::fused_elementwise, "fuse", chain, inputs, views.back());
+}
+
+// Numbers of all sizes and both signs, in the inputs; the last one is the result.
+std::vector<Tensor> chain_operands(DType dtype, int inputs, int64_t count) {
+  std::vector<Tensor> made;
+  for (int k = 0; k < inputs; k++) {
+    Tensor x = Tensor::empty(DType::f32, {count});
+    for (int64_t i = 0; i < count; i++) {
+      uint32_t word = kernels::random_block(5, static_cast<uint64_t>(i * inputs + k),
+                                            kernels::RandomUse::uniform)
+                          .word[0];
+      float unit = kernels::unit_float(word) * 2 - 1;
+      x.view().at<float>()[i] = word % 3 == 0 ? unit * 30 : word % 3 == 1 ? unit : unit * 1e-3f;
+    }
+    made.push_back(tensors::cast(tensors::move(x, kGpu), dtype));
+  }
+  made.push_back(Tensor::empty(dtype, {count}, kGpu));
+  return made;
+}
+
+// The compiled kernel has the bits of the interpreter; all NaNs count as one.
+bool has_same_bits(const kernels::FusedElementwise& chain, DType dtype) {
+  constexpr int64_t count = jit::kFusedElementsMin + 3;
+  std::vector<Tensor> ours = chain_operands(dtype, chain.inputs, count), theirs = ours;
+  theirs.back() = Tensor::empty(dtype, {count}, kGpu);
+  run_chain(chain, ours);
+  interpret_chain(chain, theirs);
+  Tensor a = tensors::move(ours.back(), {}), b = tensors::move(theirs.back(), {});
+  return kernels::visit_float(dtype, [&](auto type) {
+    using T = decltype(type);
+    for (int64_t i = 0; i < count; i++) {
+      T x = a.view().at<T>()[i], y = b.view().at<T>()[i];
+      bool is_nan = std::isnan(kernels::convert<double>(x));
+      if (is_nan != std::isnan(kernels::convert<double>(y))) return false;
+      if (!is_nan && std::memcmp(&x, &y, sizeof x) != 0) return false;
+    }
+    return true;
+  });
+}
+
+bool fused_chains() {
+  std::vector<kernels::FusedElementwise> chains = jit::all_chains();
+  for (const auto& chain : chains)
+    if (!has_same_bits(chain, DType::f32)) return false;
+  for (DType dtype : {DType::f64, DType::f16, DType::bf16})
+    if (!has_same_bits(chains.back(), dtype)) return false;
+  return true;
+}
+
+void measure_chain() {
+  using Clock = std::chrono::steady_clock;
+  constexpr int64_t count = int64_t{1} << 26;
+  kernels::FusedElementwise chain = jit::all_chains().back();
+  for (DType dtype : {DType::f32, DType::bf16}) {
+    std::vector<Tensor> operands = chain_operands(dtype, chain.inputs, 1 << 16);
+    for (Tensor& each : operands) each = Tensor::zeros(dtype, {count}, kGpu);
+    for (auto run : {run_chain, interpret_chain}) {
+      double best = 1e9;
+      for (int round = 0; round < 5; round++) {
+        tensors::wait_for(kGpu);
+        auto begin = Clock::now();
+        for (int i = 0; i < 10; i++) run(chain, operands);
+        tensors::wait_for(kGpu);
+        best = std::min(best, std::chrono::duration<double>(Clock::now() - begin).count() / 10);
+      }
+      fmt::print("a fused chain of {} steps, {}, {:<12} {:>9.1f} us {:>9.1f} GB/s\n", chain.steps,
+                 dtype_name(dtype), run == run_chain ? "compiled" : "interpreted", best * 1e6,
+                 static_cast<double>(operands.size() * dtype_size(dtype)) * count / best / 1e9);
+    }
+  }
+}
+
 void measure() {
   using Clock = std::chrono::steady_clock;
   jit::ScriptKernel saxpy =
@@ -168,6 +266,7 @@ int check_kernels(bool with_speed) {
   for (Check check : {Check{"gaps", saxpy_with_gaps},
                       {"shared memory", reversed_in_shared_memory},
                       {"numbers", [] { return numbers_of_every_type(0); }},
+                      {"fused chains", fused_chains},
                       {"PTX", [] { return numbers_of_every_type(1); }}}) {
     std::string problem = "other numbers";
     bool holds = false;
@@ -179,7 +278,7 @@ int check_kernels(bool with_speed) {
     fmt::print("a script's kernel: {:<20} {}\n", check.name, holds ? "ok" : "MISS " + problem);
     if (!holds) code = 1;
   }
-  if (with_speed && code == 0) measure();
+  if (with_speed && code == 0) measure(), measure_chain();
   return code;
 }
 

@@ -112,6 +112,45 @@ TEST_CASE("packs need adjacent elements, whole rows and aligned addresses") {
   CHECK_FALSE(packs(table, gap, count));
 }
 
+// Addresses are not read: only positions are computed.
+TEST_CASE("index math reaches beyond 2^31 elements") {
+  constexpr int64_t far = int64_t{1} << 31;
+  alignas(16) char memory[16];
+  std::mt19937_64 random(3);
+  View rows = dense(DType::bf16, {70'001, 40'008}, memory);
+  View few = dense(DType::bf16, {3, far / 2, 2}, memory);
+  View gaps = rows;
+  gaps.strides[0] = far + 8;
+  const View all[][2] = {
+      {dense(DType::bf16, {far + 4099}, memory), dense(DType::bf16, {far + 4099}, memory)},
+      {rows, broadcast_to(dense(DType::bf16, {40'008}, memory), rows.shape)},
+      {swap_dims(few, 0, 2), swap_dims(few, 0, 2)},
+      {rows, gaps},
+  };
+  for (const auto& views : all) {
+    auto index_math = index_math_of<2>(views);
+    auto packs = index_math;
+    CHECK_FALSE(index_math.small);
+    size_t sizes[] = {2, 2};
+    bool has_packs = index_packs<2>(packs, 8, {memory, memory}, sizes);
+    CHECK(has_packs == (views[0].strides[views[0].rank() - 1] == 1 && &views != &all[2]));
+    int64_t count = views[0].count();
+    REQUIRE(index_math.count == count);
+    for (int i = 0; i < 3000; i++) {
+      auto number = static_cast<int64_t>(random() % static_cast<uint64_t>(count));
+      if (i < 6) number = std::min(count - 1, i < 3 ? far + i - 1 : count + i - 6);
+      int64_t offset[2];
+      index_math.at(number, offset);
+      for (int k = 0; k < 2; k++) REQUIRE(offset[k] == offset_of(views[k], number));
+      int64_t pack = number / 8;
+      if (!has_packs || pack >= packs.count) continue;
+      packs.at(pack, offset);
+      for (int k = 0; k < 2; k++) REQUIRE(offset[k] == offset_of(views[k], pack * 8));
+    }
+  }
+  CHECK(blocks_for(far + 4099) == kBlocksMax);  // its threads loop
+}
+
 TEST_CASE("every launch covers its work within a device's limits") {
   for (int64_t rows : {1, 3, 4, 5, 100'000, 10'000'000})
     for (int64_t columns : {1, 32, 1024, 1025, 8192, 8193, 50'257, 1'000'000}) {

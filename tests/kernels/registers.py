@@ -4,6 +4,7 @@ largest block must not exceed the registers of a block, or launches would fail.
 
 usage: registers.py ROOT LIBRARY
 """
+import os
 import pathlib
 import re
 import shutil
@@ -14,6 +15,12 @@ REGISTERS_MAX = 65536  # per block
 UNIT = 8               # allocation unit of a thread's registers
 KERNEL = re.compile(r"__global__\s+void\s+__launch_bounds__\s*\((\w+)(?:, \d+)?\)\s*(\w+)\s*\(")
 CONSTANT = re.compile(r"constexpr int (\w+) = (\d+);")
+
+
+def tool(name):
+    """The path of a tool of the CUDA toolkit, or of its package on PyPI."""
+    folders = ["/usr/local/cuda/bin"] + [str(found) for folder in sys.path for found in sorted(pathlib.Path(folder).glob("nvidia/*/bin"))]
+    return shutil.which(name) or shutil.which(name, path=os.pathsep.join(folders))
 
 
 def bounds_of(root):
@@ -36,12 +43,12 @@ def usages(text):
 
 
 def main():
-    tool = shutil.which("cuobjdump") or shutil.which("cuobjdump", path="/usr/local/cuda/bin")
-    if not tool:
-        print("skipped: cuobjdump is not installed (CUDA toolkit, cuda-cuobjdump)")
+    cuobjdump = tool("cuobjdump")
+    if not cuobjdump:
+        print("skipped: cuobjdump is not installed (CUDA toolkit, cuda-cuobjdump, or nvidia-cuda-cuobjdump of PyPI)")
         return 77
     bounds = bounds_of(pathlib.Path(sys.argv[1]))
-    dump = subprocess.run([tool, "--dump-resource-usage", sys.argv[2]], capture_output=True, text=True)
+    dump = subprocess.run([cuobjdump, "--dump-resource-usage", sys.argv[2]], capture_output=True, text=True)
     if dump.returncode != 0:
         print(dump.stderr)
         return 1

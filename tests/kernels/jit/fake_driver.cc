@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/jit/fused_walk.hpp"
+
 namespace {
 
 struct Thread {
@@ -57,12 +59,28 @@ void every_type(Thread thread, void** p) {
   out[5] = at<bool>(p, 5);
 }
 
+// The chain x * y + number, of dense operands.
+void flow_fused(Thread thread, void** p) {
+  auto number = at<float>(p, 0);
+  const auto& walk = *static_cast<const flow::jit::FusedWalk<3>*>(p[1]);
+  auto *x = reinterpret_cast<const float*>(walk.data[0]),
+       *y = reinterpret_cast<const float*>(walk.data[1]);
+  auto* out = reinterpret_cast<float*>(walk.data[2]);
+  for (long long i = thread.index; i < walk.all; i += thread.count) {
+    float product = x[i] * y[i];
+    out[i] = product + number;
+  }
+}
+
 struct LoadedFunction {
   const char* name;
   void (*run)(Thread, void**);
 };
-const LoadedFunction kFunctions[] = {
-    {"saxpy", saxpy}, {"twice", twice}, {"row_sums", row_sums}, {"every_type", every_type}};
+const LoadedFunction kFunctions[] = {{"saxpy", saxpy},
+                                     {"twice", twice},
+                                     {"row_sums", row_sums},
+                                     {"every_type", every_type},
+                                     {"flow_fused", flow_fused}};
 
 constexpr int kInvalidImage = 200, kNotFound = 500, kThreadsMax = 256 * 3;
 std::string launched;  // one line per launch

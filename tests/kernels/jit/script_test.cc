@@ -127,6 +127,27 @@ TEST_CASE("a kernel is loaded once per process, in whichever script state it is 
   CHECK(fake_modules() == before);
 }
 
+TEST_CASE("flow.fuse compiles its chain for a GPU, and computes without it what is too small") {
+  if (!jit::has_compiler()) return;
+  jit::Folder folder;
+  fake_forget();
+  std::string body = R"(
+    local f = function(a, b, n) return a * b + n end
+    local x = flow.arange(1, 100002):to("f32") / 7
+    local y = (x - 3):to("cuda")
+    local function same(a, b, n) return flow.fuse(f, a, b, n):to("cpu") == f(a:to("cpu"), b:to("cpu"), n) end
+    print(same(x:to("cuda"), y, 0.5), same(x:to("cuda"), y, 2))
+    local z = x:to("cuda"):requires_grad_()
+    flow.fuse(f, z, y, 1):sum():backward()
+    print(z.grad:to("cpu") == y:to("cpu"))
+    print(same(x[{ 1, 9 }]:reshape(3, 3):to("cuda"), y[{ 1, 3 }], 1))
+  )";
+  CHECK(run(body, folder.path) == Lines{"true\ttrue", "true", "true"});
+  std::string line = "flow_fused grid 98 1 1 block 256 1 1 shared 0\n";
+  CHECK(std::string(fake_launched()) == line + line + line);
+  CHECK(std::distance(std::filesystem::directory_iterator(folder.path + "/kernels"), {}) == 1);
+}
+
 TEST_CASE("a kernel has the gradient that it declares; without one, backward is rejected") {
   if (!jit::has_compiler()) return;
   jit::Folder folder;

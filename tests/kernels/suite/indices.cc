@@ -92,6 +92,12 @@ void check_indices(Suite& s) {
       check_last(s, dtype, {0}, 5, 3, layout);
     }
   check_rows_of(s, DType::f32, {9000}, 700, 5, Layout::dense);
+  // Many values for one row: its sum has several segments of the sorted index.
+  for (DType dtype : {DType::f32, DType::f64, DType::f16, DType::bf16})
+    for (Layout layout : {Layout::dense, Layout::shifted, Layout::rows}) {
+      check_rows_of(s, dtype, {300}, 2, 40, layout);
+      check_rows_of(s, dtype, {32, 3}, 1, 264, layout);
+    }
   check_rows_of(s, DType::bf16, {300}, 70000, 2, Layout::dense);
   check_last(s, DType::f16, {2}, 300, 5000, Layout::dense);
 }

@@ -139,7 +139,7 @@ void check_rows(Suite& s) {
       check_cross_entropy(s, dtype, {7, 33}, Layout::dense, low,
                           low + (dtype == DType::bf16 ? low / 16 : 6));
   for (DType dtype : {DType::f32, DType::f64})
-    for (const Shape& shape : {Shape{2, 9000}, Shape{1, 33000}}) {
+    for (const Shape& shape : {Shape{2, 9000}, Shape{1, 33000}, Shape{1, 40000}, Shape{1, 70000}}) {
       check_softmax(s, dtype, shape, Layout::dense);
       check_cross_entropy(s, dtype, shape, Layout::dense);
     }
@@ -241,6 +241,10 @@ void check_norms(Suite& s) {
         for (Layout layout : kLayouts) check_norm(s, dtype, dtype, shape, layout, centered);
       check_norm(s, dtype, dtype, {700, 9}, Layout::dense, centered);
       check_norm(s, dtype, dtype, {37, 640}, Layout::dense, centered);
+      // Rows wider than a block.
+      for (const Shape& shape : {Shape{2, 9000}, Shape{1, 40000}, Shape{1, 70000}})
+        if (dtype == DType::f32 || dtype == DType::f64)
+          check_norm(s, dtype, dtype, shape, Layout::dense, centered);
     }
   for (DType of_y : {DType::f16, DType::bf16})
     for (bool centered : {true, false}) {

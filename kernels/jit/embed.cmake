@@ -1,0 +1,18 @@
+# Writes OUT, a C++ file that holds the headers NAMES (name=path, separated by commas):
+# cmake -DNAMES=… -DOUT=… -P embed.cmake
+string(REPLACE "," ";" names "${NAMES}")
+set(text "// Headers of fused chains, as kernels/jit/embed.cmake found them.\n#include <string>\n#include <utility>\n#include <vector>\n\nnamespace flow::jit {\n\n")
+set(entries "")
+set(number 0)
+foreach(each ${names})
+  string(REGEX MATCH "^(.*)=(.*)$" all ${each})
+  set(name ${CMAKE_MATCH_1})
+  file(READ ${CMAKE_MATCH_2} hex HEX)
+  string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${hex}")
+  string(APPEND text "static const unsigned char header_${number}[] = {${bytes}0};\n")
+  string(APPEND entries "    {\"${name}\", reinterpret_cast<const char*>(header_${number})},\n")
+  math(EXPR number "${number} + 1")
+endforeach()
+string(APPEND text "\nconst std::vector<std::pair<std::string, std::string>>& embedded_headers();\nconst std::vector<std::pair<std::string, std::string>>& embedded_headers() {\n  static const auto* made = new std::vector<std::pair<std::string, std::string>>{\n${entries}  };\n  return *made;\n}\n\n}  // namespace flow::jit\n")
+file(WRITE ${OUT}.new "${text}")
+file(COPY_FILE ${OUT}.new ${OUT} ONLY_IF_DIFFERENT)
