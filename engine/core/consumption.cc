@@ -64,6 +64,27 @@ void add_gpu_use(const Run& run, UnitId unit, Consumption& to) {
   to.gpu_energy_mj = std::max(totals.gpu_energy_j, 0.0) * 1000;
 }
 
+/// What the end of the attempt says of all its ranks. The time in which they connect is in that of
+/// staging, which is therefore less by what they waited.
+void add_reported(const Resources& resources, size_t gpus, const AttemptUsage& reported,
+                  std::vector<Consumption>& parts) {
+  Consumption& first = parts.front();
+  first.moved_bytes = static_cast<double>(std::max<int64_t>(reported.moved_bytes, 0));
+  bool is_known = reported.connect_wait_us >= 0 || reported.leave_wait_us >= 0;
+  if (gpus == 0 || !is_known) return;
+  double milli_ms_of_us = static_cast<double>(gpus) * gpu_milli_of(resources) / kSecondMs;
+  double connecting =
+      static_cast<double>(std::max<int64_t>(reported.connect_wait_us, 0)) * milli_ms_of_us;
+  first.gpu_rank_milli_ms =
+      connecting +
+      static_cast<double>(std::max<int64_t>(reported.leave_wait_us, 0)) * milli_ms_of_us;
+  for (Consumption& part : parts) {
+    double less = std::min(part.gpu_stage_milli_ms, connecting);
+    part.gpu_stage_milli_ms -= less;
+    connecting -= less;
+  }
+}
+
 bool is_simple(const Run& run, UnitId unit, const Resources& resources) {
   return !resources.is_gang() && resources.gpus_milli == 0 && !is_service(run, unit) &&
          !is_dynamic(run, unit);
@@ -73,7 +94,7 @@ bool is_simple(const Run& run, UnitId unit, const Resources& resources) {
 bool is_plain(const Run& run, UnitId unit, const std::vector<Consumption>& used) {
   const Resources& resources = resources_of(run, unit);
   bool has_no_label = used.size() == 1 && used[0].labels.empty();
-  return has_no_label && is_simple(run, unit, resources) &&
+  return has_no_label && is_simple(run, unit, resources) && used[0].moved_bytes == 0 &&
          used[0].cpu_milli_ms == resources.cpus_milli * used[0].rank_ms &&
          used[0].memory_byte_ms == static_cast<double>(resources.memory_bytes) * used[0].rank_ms;
 }
@@ -125,6 +146,7 @@ std::vector<Consumption> consumption_of_attempt(const State& state, const Run& r
       if (times.cpu_s < 0) rank.unmeasured = 1;
       if (times.cpu_s >= 0) rank.cpu_used_us = static_cast<double>(times.cpu_s) * kMicro;
       add_gpu_use(run, unit, rank);
+      if (!gpus.empty() && !resources.is_gang()) rank.gpu_rank_milli_ms = 0;  // nothing to wait for
     }
     if (is_first)
       parts.push_back(std::move(rank));
@@ -145,8 +167,12 @@ std::vector<Consumption> consumption_of(const Run& run, UnitId unit) {
 // Called before the unit leaves its phase.
 void Transition::note_consumption(Run& run, UnitId unit, AttemptEnding outcome, bool is_result,
                                   Time until) {
-  if (is_result && is_plain_at_once(state_, run, unit)) return;
+  bool is_reported = reported_run_ == &run && reported_unit_ == unit;
+  bool has_moved = is_reported && reported_.moved_bytes > 0;
+  if (is_result && !has_moved && is_plain_at_once(state_, run, unit)) return;
   std::vector<Consumption> used = consumption_of_attempt(state_, run, unit, outcome, until);
+  if (is_reported)
+    add_reported(resources_of(run, unit), gpus_of(run.units[unit]).size(), reported_, used);
   spend_budget(run, unit, used, outcome);
   if (is_result && is_plain(run, unit, used)) return;
   for (const Consumption& each : used) merge(run.consumed[unit], each);

@@ -278,6 +278,7 @@ struct Run {
   bool stop_requested = false;  // by a user: a worker that rejoins stops its attempts too
   bool ending = false;          // only services are left, and they are being stopped
   bool gathering = false;       // GatherValue was issued for its result and not answered yet
+  bool knows_traffic = false;   // an attempt recorded its moved_bytes
   Rollover rollover;
 
   // Derived fields; rebuild_derived computes them from the fields above.
@@ -377,6 +378,16 @@ struct ClusterCapacity {
   bool operator==(const ClusterCapacity&) const = default;
 };
 
+/// A time in which a worker had GPUs that attempts could get.
+struct GpuPresence {
+  Time from = 0, until = 0;                            // until 0: it still has them
+  std::string worker;                                  // "": the engine's own machine
+  std::vector<std::pair<std::string, uint32_t>> gpus;  // number by model, sorted; never empty
+  bool operator==(const GpuPresence&) const = default;
+};
+/// Maximum number of those that have ended: the newest ones are kept.
+constexpr size_t kPresencesMax = 4096;
+
 struct State {
   // Essential fields; a snapshot holds them.
   uint64_t epoch = 0;
@@ -386,8 +397,10 @@ struct State {
   bool leads_workers = false;           // workers may join: requests may exceed today's capacity
   // The death of a service that was ready costs no retry. Not so in the records of older engines.
   bool restarts_services = false;
-  uint32_t announced = 0;     // number of workers that will join in all
-  std::map<RunId, Run> runs;  // runs that are not archived
+  uint32_t announced = 0;              // number of workers that will join in all
+  std::map<RunId, Run> runs;           // runs that are not archived
+  std::vector<GpuPresence> presences;  // by `from`; see presence.cc
+  Time presences_since = 0;            // what was before is not known
 
   // Derived fields.
   ClusterCapacity capacity;
@@ -409,6 +422,8 @@ std::string check_invariants(const State& state);
 /// The unit that holds a key for this run only (kNoNode if none), or for all runs (null if none).
 UnitId own_holder(const Run& run, const Digest& key);
 const KeyTable::Holder* shared_holder(const State& state, const Digest& key);
+/// For a snapshot of a flow that kept no presences: those of the workers of the state begin now.
+void begin_presences(State& state);
 /// Recomputes all derived fields: after a snapshot was decoded or a run was added.
 void rebuild_derived(State& state);
 

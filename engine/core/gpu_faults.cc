@@ -85,6 +85,7 @@ void Transition::on(const GpuFailed& event) {
   if (event.is_dead) end_gpu_holders(event.worker, gpu, event.fault);
   gpu.fault = event.fault;
   gpu.is_dead = gpu.is_dead || event.is_dead;
+  note_presence(event.worker);
   rebuild_capacity(state_);
   note_unschedulable();
 }

@@ -84,6 +84,7 @@ void Transition::count_ended_with_engine() {
 // starts before the run is resumed.
 void Transition::on(const EngineStarted& event) {
   count_ended_with_engine();
+  end_presences(former_at_);
   state_.epoch = event.epoch;
   mark_workers_disconnected();
   state_.workers[0].info = {"", event.cpus_milli,      event.memory_bytes, {},
@@ -189,6 +190,7 @@ void Transition::on(const GpusFound& event) {
   std::vector<FreeGpu> free = free_gpus(event.gpus);
   worker.info.gpus.insert(worker.info.gpus.end(), event.gpus.begin(), event.gpus.end());
   worker.free.gpus.insert(worker.free.gpus.end(), free.begin(), free.end());
+  note_presence(event.worker);
   rebuild_capacity(state_);
 }
 

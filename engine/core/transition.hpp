@@ -134,6 +134,10 @@ class Transition {
   void begin_usage(Run& run, UnitId unit);
   void note_usage(const AttemptId& id, const AttemptUsage& usage);
   void note_gpus_held(Run& run, UnitId unit, Time until);
+  // presence.cc
+  /// Call this after the GPUs of the worker, or whether it is lost, may have changed.
+  void note_presence(WorkerId at);
+  void end_presences(Time until);
   // consumption.cc
   void note_consumption(Run& run, UnitId unit, AttemptEnding outcome, bool is_result, Time until);
   void keep_consumption(Run& run, UnitId unit);
@@ -253,6 +257,10 @@ class Transition {
   Time at_, former_at_;
   std::vector<Command>& out_;
   std::vector<Run*> touched_;
+  // What the ended attempt of this unit used, from the event.
+  const Run* reported_run_ = nullptr;
+  UnitId reported_unit_ = kNoNode;
+  AttemptUsage reported_{};
   struct Skip {
     RunId run;
     UnitId unit;

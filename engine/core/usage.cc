@@ -36,6 +36,10 @@ void Transition::begin_usage(Run& run, UnitId unit) {
 
 void Transition::note_usage(const AttemptId& id, const AttemptUsage& usage) {
   Run& r = run(id.run);
+  reported_run_ = &r;
+  reported_unit_ = id.unit;
+  reported_ = usage;
+  if (usage.moved_bytes >= 0) r.knows_traffic = true;
   if (r.times.size() <= id.unit) r.times.resize(id.unit + 1);
   AttemptTimes& times = r.times[id.unit];
   times.stage_s = seconds_of(usage.stage_us);

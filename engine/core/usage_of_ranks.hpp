@@ -16,6 +16,8 @@ inline void add_rank(AttemptUsage& to, const AttemptUsage& rank) {
   add(to.cpu_us, rank.cpu_us);
   add(to.read_bytes, rank.read_bytes);
   add(to.written_bytes, rank.written_bytes);
+  add(to.leave_wait_us, rank.leave_wait_us);
+  add(to.moved_bytes, rank.moved_bytes);
   to.peak_memory = std::max(to.peak_memory, rank.peak_memory);
   to.stage_us = std::max(to.stage_us, rank.stage_us);
   add_gpu_use(to, rank);

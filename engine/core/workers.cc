@@ -138,6 +138,7 @@ void Transition::on(const WorkerJoined& event) {
   if (at == state_.workers.size()) state_.workers.emplace_back();
   std::set<AttemptId> offered(event.attempts.begin(), event.attempts.end());
   adopt(at, event.worker, offered, event.is_restarted);
+  note_presence(at);
   rebuild_capacity(state_);
   for (const AttemptId& id : offered) reconcile_offer(at, id);
 }
@@ -239,6 +240,7 @@ void Transition::on(const WorkerLost& event) {
   });
   for (const LostAttempt& loss : losses) fail_lost(loss);
   worker.is_disconnected = worker.is_draining = false;
+  note_presence(event.worker);
   rebuild_capacity(state_);
 }
 

@@ -22,6 +22,9 @@ void add(Consumption& to, const Consumption& more) {
   to.gpu_used_milli_ms += more.gpu_used_milli_ms;
   to.gpu_measured_milli_ms += more.gpu_measured_milli_ms;
   to.gpu_energy_mj += more.gpu_energy_mj;
+  if (more.gpu_rank_milli_ms >= 0)
+    to.gpu_rank_milli_ms = std::max(to.gpu_rank_milli_ms, 0.0) + more.gpu_rank_milli_ms;
+  to.moved_bytes += more.moved_bytes;
 }
 
 void merge(std::vector<Consumption>& to, const Consumption& more) {

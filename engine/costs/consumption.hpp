@@ -37,6 +37,8 @@ struct Consumption {
   double gpu_stage_milli_ms = 0;  // of `gpus`, before the function or the command began
   // Measured: utilisation times time, the part of `gpus` of which it is known, and energy.
   double gpu_used_milli_ms = 0, gpu_measured_milli_ms = 0, gpu_energy_mj = 0;
+  double gpu_rank_milli_ms = -1;  // of `gpus`, while a rank waited for others; below 0: unknown
+  double moved_bytes = 0;         // sent between machines
   bool operator==(const Consumption&) const = default;
 };
 

@@ -137,6 +137,10 @@ int64_t gpu_price(const Prices& prices, const Labels& labels, const std::string&
   return first_price(prices, labels, [&](const Rates& rates) { return model_price(rates, model); });
 }
 
+int64_t egress_price(const Prices& prices, const Labels& labels) {
+  return first_price(prices, labels, [](const Rates& rates) { return rates.egress_gb; });
+}
+
 int64_t highest_gpu_price(const Prices& prices) {
   int64_t highest = kNoPrice;
   auto look = [&](const Rates& rates) {
@@ -149,7 +153,7 @@ int64_t highest_gpu_price(const Prices& prices) {
 
 std::optional<int64_t> Cost::total() const {
   if (!cpu || !memory || !gpu) return std::nullopt;
-  return *cpu + *memory + *gpu;
+  return *cpu + *memory + *gpu + egress;
 }
 
 Cost& operator+=(Cost& to, const Cost& more) {
@@ -159,6 +163,7 @@ Cost& operator+=(Cost& to, const Cost& more) {
   sum(to.cpu, more.cpu);
   sum(to.memory, more.memory);
   sum(to.gpu, more.gpu);
+  to.egress += more.egress;
   return to;
 }
 
@@ -170,13 +175,16 @@ Cost cost_of(const Prices& prices, const Consumption& used) {
     auto more = rounded(gpu_price(prices, used.labels, model), milli_ms, kMilliMs);
     cost.gpu = cost.gpu && more ? std::optional(*cost.gpu + *more) : std::nullopt;
   }
+  int64_t egress = std::max<int64_t>(egress_price(prices, used.labels), 0);
+  cost.egress = std::llround(amount(egress, used.moved_bytes, kBytesPerGb));
   return cost;
 }
 
 double budget_cost(const Prices& prices, const Consumption& used) {
   auto known = [](int64_t price) { return std::max<int64_t>(price, 0); };
   double cost = amount(known(cpu_price(prices, used.labels)), used.cpu_milli_ms, kMilliMs) +
-                amount(known(memory_price(prices, used.labels)), used.memory_byte_ms, kByteMs);
+                amount(known(memory_price(prices, used.labels)), used.memory_byte_ms, kByteMs) +
+                amount(known(egress_price(prices, used.labels)), used.moved_bytes, kBytesPerGb);
   for (const auto& [model, milli_ms] : used.gpus) {
     int64_t price = gpu_price(prices, used.labels, model);
     if (price == kNoPrice) price = known(highest_gpu_price(prices));

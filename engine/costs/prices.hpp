@@ -47,13 +47,17 @@ int64_t gpu_price(const Prices& prices, const Labels& labels, const std::string&
 /// The highest price of any GPU; kNoPrice if none has a price.
 int64_t highest_gpu_price(const Prices& prices);
 
-/// Nothing where a price is missing for something that was held.
+/// Of a GB of 10^9 bytes that was sent between machines; kNoPrice if there is none.
+int64_t egress_price(const Prices& prices, const Labels& labels);
+
+/// Nothing where a price is missing for something that was held. Traffic without a price is free.
 struct Cost {
   std::optional<int64_t> cpu = 0, memory = 0, gpu = 0;
+  int64_t egress = 0;
   std::optional<int64_t> total() const;
 };
 Cost& operator+=(Cost& to, const Cost& more);
-/// Rounded to whole billionths, each of the three for itself.
+/// Rounded to whole billionths, each of the four for itself.
 Cost cost_of(const Prices& prices, const Consumption& used);
 
 /// What the consumption costs in billionths, for a budget: without rounding, and a GPU of a model

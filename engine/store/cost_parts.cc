@@ -84,13 +84,16 @@ void put_consumption(const Consumption& used, journal::Consumption& m) {
   m.set_gpu_used_milli_ms(used.gpu_used_milli_ms);
   m.set_gpu_measured_milli_ms(used.gpu_measured_milli_ms);
   m.set_gpu_energy_mj(used.gpu_energy_mj);
+  if (used.gpu_rank_milli_ms >= 0) m.set_gpu_rank_milli_ms(used.gpu_rank_milli_ms);
+  m.set_moved_bytes(used.moved_bytes);
 }
 
 bool get_consumption(const journal::Consumption& m, Consumption& used) {
-  bool is_sound = m.outcome() < kOutcomes && get_labels(m.labels(), used.labels) &&
-                  are_amounts({m.rank_ms(), m.cpu_milli_ms(), m.memory_byte_ms(), m.cpu_used_us(),
-                               m.gpu_stage_milli_ms(), m.gpu_used_milli_ms(),
-                               m.gpu_measured_milli_ms(), m.gpu_energy_mj()});
+  bool is_sound =
+      m.outcome() < kOutcomes && get_labels(m.labels(), used.labels) &&
+      are_amounts({m.rank_ms(), m.cpu_milli_ms(), m.memory_byte_ms(), m.cpu_used_us(),
+                   m.gpu_stage_milli_ms(), m.gpu_used_milli_ms(), m.gpu_measured_milli_ms(),
+                   m.gpu_energy_mj(), m.gpu_rank_milli_ms(), m.moved_bytes()});
   if (!is_sound) return false;
   used.outcome = static_cast<AttemptEnding>(m.outcome());
   used.attempts = m.attempts();
@@ -103,6 +106,8 @@ bool get_consumption(const journal::Consumption& m, Consumption& used) {
   used.gpu_used_milli_ms = m.gpu_used_milli_ms();
   used.gpu_measured_milli_ms = m.gpu_measured_milli_ms();
   used.gpu_energy_mj = m.gpu_energy_mj();
+  if (m.has_gpu_rank_milli_ms()) used.gpu_rank_milli_ms = m.gpu_rank_milli_ms();
+  used.moved_bytes = m.moved_bytes();
   for (const journal::GpuTime& gpu : m.gpus()) {
     if (!are_amounts({gpu.milli_ms()})) return false;
     add_gpu_time(used.gpus, gpu.model(), gpu.milli_ms());

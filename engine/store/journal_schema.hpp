@@ -42,11 +42,14 @@ constexpr JournalSchema kJournalSchemas[] = {
     {22, "what all attempts held, budgets of runs", "0.1.0"},
     {23, "who asked for an action on a run", "0.1.0"},
     {24, "use and energy of the GPUs of attempts", "0.1.0"},
+    {25, "presence of GPUs, waits of ranks for each other, bytes moved between machines", "0.1.0"},
 };
 /// What this program writes, and the newest that it reads.
 constexpr uint32_t kJournalSchema = std::rbegin(kJournalSchemas)->number;
 /// The first whose records are a oneof; those before it are flat (flat_records.hpp).
 constexpr uint32_t kOneofSchema = 15;
+/// The first whose snapshots hold when GPUs were there.
+constexpr uint32_t kPresenceSchema = 25;
 
 /// OK for a schema of the table. `what` is "journal" or "snapshot".
 Status check_schema(uint32_t schema, std::string_view what);

@@ -170,6 +170,9 @@ void put_attempt_usage(const core::AttemptUsage& usage, journal::AttemptUsage& m
   if (usage.gpu_used_us >= 0) m.set_gpu_used_us(usage.gpu_used_us);
   if (usage.gpu_measured_us >= 0) m.set_gpu_measured_us(usage.gpu_measured_us);
   if (usage.gpu_energy_mj >= 0) m.set_gpu_energy_mj(usage.gpu_energy_mj);
+  if (usage.connect_wait_us >= 0) m.set_connect_wait_us(usage.connect_wait_us);
+  if (usage.leave_wait_us >= 0) m.set_leave_wait_us(usage.leave_wait_us);
+  if (usage.moved_bytes >= 0) m.set_moved_bytes(usage.moved_bytes);
 }
 
 bool get_attempt_usage(const journal::AttemptUsage& m, core::AttemptUsage& usage) {
@@ -181,7 +184,10 @@ bool get_attempt_usage(const journal::AttemptUsage& m, core::AttemptUsage& usage
          get_known<int64_t>(m.has_commit_us(), m.commit_us(), usage.commit_us) &&
          get_known<int64_t>(m.has_gpu_used_us(), m.gpu_used_us(), usage.gpu_used_us) &&
          get_known<int64_t>(m.has_gpu_measured_us(), m.gpu_measured_us(), usage.gpu_measured_us) &&
-         get_known<int64_t>(m.has_gpu_energy_mj(), m.gpu_energy_mj(), usage.gpu_energy_mj);
+         get_known<int64_t>(m.has_gpu_energy_mj(), m.gpu_energy_mj(), usage.gpu_energy_mj) &&
+         get_known<int64_t>(m.has_connect_wait_us(), m.connect_wait_us(), usage.connect_wait_us) &&
+         get_known<int64_t>(m.has_leave_wait_us(), m.leave_wait_us(), usage.leave_wait_us) &&
+         get_known<int64_t>(m.has_moved_bytes(), m.moved_bytes(), usage.moved_bytes);
 }
 
 void put_totals(const core::AttemptTotals& totals, journal::Totals& m) {

@@ -272,6 +272,7 @@ void put_run(const core::Run& r, journal::Run& m) {
   m.set_cancelling(r.cancelling);
   m.set_ending(r.ending);
   m.set_gathering(r.gathering);
+  m.set_knows_traffic(r.knows_traffic);
   m.set_user(r.user);
   put_actions(r.actions, *m.mutable_actions());
   for (const auto& [unit, totals] : r.totals) {
@@ -493,6 +494,7 @@ std::string get_run(const journal::Run& m, core::Run& r, const FindPlan& plan,
   r.cancelling = m.cancelling();
   r.ending = m.ending();
   r.gathering = m.gathering();
+  r.knows_traffic = m.knows_traffic();
   if (!get_rollover(m.rollover(), r.rollover)) return "a rollover in an unknown phase";
   bool has_gate = r.rollover.gate == kNoNode || r.rollover.gate < r.units.size();
   return has_gate ? "" : "a rollover with a gate that is not there";
@@ -564,6 +566,35 @@ bool get_workers(const journal::Snapshot& m, std::vector<core::WorkerState>& wor
   return true;
 }
 
+void put_presences(const core::State& state, journal::Snapshot& m) {
+  for (const core::GpuPresence& presence : state.presences) {
+    journal::GpuPresence& encoded = *m.add_presences();
+    encoded.set_from(presence.from);
+    encoded.set_until(presence.until);
+    encoded.set_worker(presence.worker);
+    for (const auto& [model, count] : presence.gpus) {
+      journal::GpuCount& gpus = *encoded.add_gpus();
+      gpus.set_model(model);
+      gpus.set_count(count);
+    }
+  }
+  m.set_presences_since(state.presences_since);
+}
+
+bool get_presences(const journal::Snapshot& m, core::State& state) {
+  state.presences_since = m.presences_since();
+  for (const journal::GpuPresence& encoded : m.presences()) {
+    core::GpuPresence presence{encoded.from(), encoded.until(), encoded.worker(), {}};
+    for (const journal::GpuCount& gpus : encoded.gpus())
+      presence.gpus.emplace_back(gpus.model(), gpus.count());
+    bool has_lasted = presence.until == 0 || presence.until > presence.from;
+    bool is_sorted = std::ranges::is_sorted(presence.gpus);
+    if (presence.gpus.empty() || !has_lasted || !is_sorted) return false;
+    state.presences.push_back(std::move(presence));
+  }
+  return true;
+}
+
 std::string encode_header(const core::State& state) {
   journal::Snapshot m;
   const core::WorkerInfo& own = state.workers[0].info;
@@ -596,6 +627,7 @@ std::string encode_header(const core::State& state) {
     encoded.set_changed(state.workers[i].changed);
     put_failures(state.workers[i], encoded);
   }
+  put_presences(state, m);
   return m.SerializeAsString();
 }
 
@@ -681,6 +713,9 @@ Result<core::State> decode_snapshot(std::string_view bytes, const FindPlan& plan
   state.leads_workers = m->leads_workers() || m->cpus_milli() == 0;
   state.restarts_services = m->restarts_services();
   if (!get_workers(*m, state.workers)) return environment_error("a snapshot has a damaged worker");
+  if (!get_presences(*m, state))
+    return environment_error("a snapshot has a damaged time of a worker's presence");
+  if (m->schema() < kPresenceSchema) core::begin_presences(state);
   for (const journal::Run& run : m->runs()) {
     auto [place, added] = state.runs.try_emplace(run.id());
     std::string problem = added ? get_run(run, place->second, plan, fragment) : "a namesake in it";

@@ -67,6 +67,11 @@ inline std::string dump(const State& state) {
     out << " aside until " << worker.aside_until << " timer " << worker.aside_serial;
     out << '\n';
   }
+  for (const GpuPresence& presence : state.presences) {
+    out << "there " << presence.worker << ' ' << presence.from << '-' << presence.until;
+    for (const auto& [model, count] : presence.gpus) out << ' ' << count << ' ' << model;
+    out << '\n';
+  }
   for (const auto& [id, run] : state.runs) {
     out << "run " << id << ' ' << run.name << ' ' << status_name(run.status) << ' ' << run.submitted
         << '-' << run.finished << " jobs " << run.jobs << " flags " << run.fail_fast << run.fresh
@@ -104,6 +109,8 @@ inline State restored(const State& state) {
   copy.leads_workers = state.leads_workers;
   copy.announced = state.announced;
   copy.restarts_services = state.restarts_services;
+  copy.presences = state.presences;
+  copy.presences_since = state.presences_since;
   for (const auto& [id, run] : state.runs) {
     Run& r = copy.runs[id];
     r.id = run.id;

@@ -141,3 +141,59 @@ TEST_CASE("a cached task has no figures") {
   CHECK(times_of(copy, 0) == AttemptTimes{});
   CHECK(totals_of(copy, 0) == AttemptTotals{});
 }
+
+TEST_CASE("what is sent between machines for an attempt is counted with what it held") {
+  UsageEngine engine;
+  AttemptId id = engine.assign(1000);
+  AttemptSucceeded succeeded{id, sha256("result"), nullptr, {}};
+  CHECK(!engine.run().knows_traffic);
+  SECTION("something") {
+    succeeded.usage.moved_bytes = 3'000'000;
+    engine.feed(2000, succeeded);
+    std::vector<Consumption> used = consumption_of(engine.run(), 0);
+    REQUIRE(used.size() == 1);
+    CHECK(used[0].moved_bytes == 3'000'000);
+    CHECK(used[0].attempts == 1);
+    CHECK(engine.run().knows_traffic);
+  }
+  SECTION("nothing, which needs no entry") {
+    succeeded.usage.moved_bytes = 0;
+    engine.feed(2000, succeeded);
+    CHECK(engine.run().consumed.empty());
+    CHECK(engine.run().knows_traffic);
+  }
+  SECTION("unknown") {
+    engine.feed(2000, succeeded);
+    CHECK(engine.run().consumed.empty());
+    CHECK(!engine.run().knows_traffic);
+  }
+}
+
+TEST_CASE("ranks that wait for others hold their GPUs meanwhile, and do not stage then") {
+  UsageEngine engine(1000);
+  engine.feed(500, WorkerJoined{{"w1", 1000, 0, {{0, "GPU-b", "B", "", 80, -1, false}}}});
+  Run& run = engine.state.runs.at("r");
+  auto plan = std::make_shared<Plan>(*run.plan);
+  plan->defs[0].resources.ranks = plan->defs[0].resources.ranks_max = 2;
+  run.plan = plan;
+  rebuild_derived(engine.state);
+  AttemptId id = next_attempt(engine.state, engine.run(), 0);
+  engine.feed(1000, Assigned{id, {"GPU-a"}, 0, {{1, {"GPU-b"}}}, {1000, 0}});
+  AttemptSucceeded succeeded{id, sha256("result"), nullptr, {}};
+  succeeded.usage.stage_us = 2'000'000;
+  succeeded.usage.connect_wait_us = 1'500'000;
+  succeeded.usage.leave_wait_us = 500'000;
+  engine.feed(9000, succeeded);
+  std::vector<Consumption> used = consumption_of(engine.run(), 0);
+  REQUIRE(used.size() == 1);
+  CHECK(used[0].gpu_rank_milli_ms == Approx(2'000'000));  // 2 s of one GPU
+  CHECK(used[0].gpu_stage_milli_ms == Approx(2 * 2'000'000 - 1'500'000));
+}
+
+TEST_CASE("an attempt with one rank waits for no other") {
+  UsageEngine engine(500);
+  engine.succeed(5000, engine.assign(1000, {"GPU-a"}));
+  std::vector<Consumption> used = consumption_of(engine.run(), 0);
+  REQUIRE(used.size() == 1);
+  CHECK(used[0].gpu_rank_milli_ms == 0);
+}

@@ -77,6 +77,21 @@ TEST_CASE("CPUs, memory and GPUs cost what they are held for") {
   CHECK(budget_cost(prices, used) == Approx(1'920'000'000));
 }
 
+TEST_CASE("traffic costs what its price says, and nothing without one") {
+  Prices prices = *prices_of(some_prices());
+  Consumption used;
+  used.moved_bytes = 3e9;
+  CHECK(*cost_of(prices, used).total() == 0);
+  prices.base.egress_gb = 50'000'000;
+  CHECK(cost_of(prices, used).egress == 150'000'000);
+  CHECK(*cost_of(prices, used).total() == 150'000'000);
+  CHECK(budget_cost(prices, used) == Approx(150'000'000));
+  prices.labels = {{"pool", "spot", {}}};
+  prices.labels[0].rates.egress_gb = 0;
+  used.labels = {{"pool", "spot"}};
+  CHECK(cost_of(prices, used).egress == 0);
+}
+
 TEST_CASE("a label's price outranks the others where it has one") {
   Prices prices = *prices_of(some_prices());
   Consumption used = two_hours();

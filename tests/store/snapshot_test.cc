@@ -3,6 +3,8 @@
 
 #include "engine/core/retry.hpp"
 #include "engine/core/rollover.hpp"
+#include "engine/store/checksum.hpp"
+#include "engine/store/journal_schema.hpp"
 #include "engine/store/store.hpp"
 #include "tests/store/journal_records.hpp"
 
@@ -358,4 +360,50 @@ TEST_CASE("a snapshot contains failures per machine and the excluded machines") 
   CHECK(core::resources_of(restored->runs.at("r"), 0).memory_bytes == 3000);
   CHECK(core::resources_of(restored->runs.at("r"), 0).where == "rack == a");
   CHECK(core::check_invariants(*restored) == "");
+}
+
+TEST_CASE("a snapshot holds when workers were there, and one of an older flow does not") {
+  Sources sources;
+  core::State live;
+  record(live, core::EngineStarted{1, 1000, 1 << 30, {}, true});
+  record(live, core::WorkerJoined{{"w1", 1000, 0, {{0, "GPU-a", "H200", "", 80, -1, false}}}});
+  live.presences.insert(live.presences.begin(), {100, 200, "w0", {{"A1", 1}, {"T4", 2}}});
+  live.presences_since = 50;
+  auto restored = decode_snapshot(encode_snapshot(live), sources.find_plan, sources.find_fragment);
+  if (!restored.ok()) FAIL(restored.error().message);
+  CHECK(restored->presences == live.presences);
+  CHECK(restored->presences_since == 50);
+
+  std::string older = encode_snapshot(live);
+  REQUIRE(older.substr(0, 2) == schema_bytes(kJournalSchema));
+  older = older.substr(0, older.size() - kChecksumBytes);
+  older[1] = 24;
+  seal(older);
+  auto begun = decode_snapshot(older, sources.find_plan, sources.find_fragment);
+  if (!begun.ok()) FAIL(begun.error().message);
+  CHECK(begun->presences == std::vector<core::GpuPresence>{{live.at, 0, "w1", {{"H200", 1}}}});
+  CHECK(begun->presences_since == live.at);
+
+  live.presences[0].until = 100;
+  std::string empty = encode_snapshot(live);
+  CHECK_FALSE(decode_snapshot(empty, sources.find_plan, sources.find_fragment).ok());
+}
+
+TEST_CASE("a snapshot holds how long ranks waited and what was sent for them") {
+  core::State live;
+  auto plan = small_plan();
+  FindPlan find_plan = [&](const Digest&) { return plan; };
+  record(live, core::EngineStarted{1, 1000, 1 << 30});
+  record(live, core::RunSubmitted{"r", "", sha256("plan"), plan, 0, false, false});
+  core::Run& run = live.runs.at("r");
+  Consumption known, unknown;
+  known.gpu_rank_milli_ms = 0;
+  known.moved_bytes = 5e9;
+  run.consumed[0] = {known, unknown};
+  run.consumed[0][1].outcome = AttemptEnding::lost;
+  run.knows_traffic = true;
+  auto restored = decode_snapshot(encode_snapshot(live), find_plan, Sources().find_fragment);
+  if (!restored.ok()) FAIL(restored.error().message);
+  CHECK(restored->runs.at("r").consumed == run.consumed);
+  CHECK(restored->runs.at("r").knows_traffic);
 }
