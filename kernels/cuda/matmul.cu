@@ -179,11 +179,28 @@ int lt_finished(Stream& stream, const Gemm& g, LtProduct p, const MatrixSides<T,
   }
 }
 
+// The product with its bias, then the activation or its gradient by the kernel of elements.
+template <typename T>
+int lt_then_activation(Stream& stream, LtProduct p, const MatrixSides<T, T>& s,
+                       const ProductEpilogue& e, const View& c) {
+  MatrixSides<T, T> bare = s;
+  bare.activation = Unary::identity;
+  bare.is_gradient = false;
+  bare.before = nullptr;
+  if (!e.is_gradient) {
+    bare.c_data = s.before;
+    p.c_row = bare.c_row = s.before_row;
+  }
+  if (int code = lt_fused(stream, p, bare, {})) return code;
+  if (!e.is_gradient) return unary(stream, e.activation, *e.before, c);
+  return unary_backward(stream, e.activation, *e.before, *e.before, c, c);
+}
+
 // kUnsupported if the library cannot do it. Clears the sums that it computed.
 template <typename T, typename Out>
-int lt_matmul(Stream& stream, const Gemm& g, const MatrixSides<T, Out>& s, DType in, DType out,
-              EpilogueSums& sums) {
-  LtProduct p = lt_product_of(g, s, in, out, stream.precision);
+int lt_matmul(Stream& stream, const Gemm& g, const MatrixSides<T, Out>& s, const View& a,
+              const ProductEpilogue& e, const View& c, EpilogueSums& sums) {
+  LtProduct p = lt_product_of(g, s, a.dtype, c.dtype, stream.precision);
   if (g.depth == 0 || !lt_reads(p)) return kUnsupported;
   size_t used = stream.scratch.used;
   bool has_sums = sums.columns || sums.rows;
@@ -196,6 +213,11 @@ int lt_matmul(Stream& stream, const Gemm& g, const MatrixSides<T, Out>& s, DType
   bool is_plain = !s.bias && !s.before && s.activation == Unary::identity;
   if (code != kUnsupported || is_plain) return code;
   stream.scratch.used = used;
+  if constexpr (std::is_same_v<T, Out>) {
+    if (s.before) code = lt_then_activation(stream, p, s, e, c);
+    if (code != kUnsupported) return code;
+    stream.scratch.used = used;
+  }
   return lt_finished(stream, g, p, s);
 }
 
@@ -257,7 +279,7 @@ int matmul_as(Stream& stream, const View& a, const View& b, double alpha, double
     }
     used = stream.scratch.used;
   }
-  int code = lt_matmul(stream, g, sides, a.dtype, c.dtype, sums);
+  int code = lt_matmul(stream, g, sides, a, e, c, sums);
   if (code == kUnsupported) {
     stream.scratch.used = used;  // drops scratch of the library's attempt
     note_own_product(2.0 * static_cast<double>(g.rows) * static_cast<double>(g.columns) *
