@@ -1,4 +1,4 @@
-// The time in which GPUs were free because nothing wanted them. Pure.
+// The time in which GPUs were free, by whether something wanted one. Pure.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -14,15 +14,19 @@ struct HeldGpus {
   double gpus = 0;  // half a GPU is 0.5
 };
 
-/// The work and the GPU use of a machine.
+/// The work and the GPU use of all machines.
 struct MachineUse {
-  double gpus = 0;               // that it has
+  std::vector<HeldGpus> there;   // that the machines had
   std::vector<TimeSpan> worked;  // in which a task waited for a slot or ran
   std::vector<TimeSpan> wanted;  // in which one that asks for GPUs waited for a slot
   std::vector<HeldGpus> held;    // by attempts
 };
 
-/// GPU-milliseconds that were free while tasks ran or waited, and none that waited asked for a GPU.
-double gpus_without_queue(const MachineUse& use);
+/// GPU-milliseconds that were free while tasks ran or waited.
+struct FreeGpus {
+  double without_queue_ms = 0;  // none that waited asked for a GPU
+  double fragmented_ms = 0;     // one did, and none of the free ones, or not enough, suited it
+};
+FreeGpus free_gpus(const MachineUse& use);
 
 }  // namespace flow
