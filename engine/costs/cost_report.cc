@@ -26,6 +26,7 @@ void add_figures(CostFigures& to, const Consumption& used, const Cost& cost) {
   add_to(to.cpu_amount, to_currency(cost.cpu));
   add_to(to.memory_amount, to_currency(cost.memory));
   add_to(to.gpu_amount, to_currency(cost.gpu));
+  to.egress_amount += *to_currency(cost.egress);
 }
 
 /// Energy that was measured is above 0.
@@ -38,6 +39,8 @@ void add_gpu_use(CostRow& row, const Consumption& used) {
   if (measured > 0) add(row.gpu_hours_used, in_use);
   if (measured > 0) add(row.gpu_hours_idle, std::max(0.0, measured - in_use));
   if (used.gpu_energy_mj > 0) add(row.energy_j, used.gpu_energy_mj / kMilli);
+  if (held > 0 && used.gpu_rank_milli_ms >= 0)
+    add(row.gpu_hours_rank, std::min(held, gpu_hours(used.gpu_rank_milli_ms)));
 }
 
 /// The cost of a run in another currency than the report's: its amounts are unknown.
@@ -47,7 +50,7 @@ Cost unpriced(const Consumption& used) { return cost_of({}, used); }
 
 std::optional<double> CostFigures::amount() const {
   if (!cpu_amount || !memory_amount || !gpu_amount) return std::nullopt;
-  return *cpu_amount + *memory_amount + *gpu_amount;
+  return *cpu_amount + *memory_amount + *gpu_amount + egress_amount;
 }
 
 std::string CostTable::key_of(const TaskConsumption& task, const Consumption& used) const {
@@ -79,6 +82,8 @@ void CostTable::add_used(CostRow& row, const TaskConsumption& task, const Consum
   row.gpu_hours_asked += gpu_hours(used);
   row.gpu_hours_staging += gpu_hours(used.gpu_stage_milli_ms);
   add_gpu_use(row, used);
+  if (task.knows_traffic)
+    row.egress_gb = row.egress_gb.value_or(0) + used.moved_bytes / kBytesPerGb;
   row.unmeasured += used.unmeasured;
   if (used.attempts > used.unmeasured)
     row.cpu_hours_used = row.cpu_hours_used.value_or(0) + used.cpu_used_us / kUsPerHour;

@@ -14,6 +14,7 @@ struct TaskConsumption {
   bool is_cached = false;
   std::vector<Consumption> used;
   std::vector<Consumption> saved;  // of a cached one: by the run that computed the result
+  bool knows_traffic = false;      // of `used`
   // What each rank asks for.
   int32_t cpus_milli = 0;
   int64_t memory_bytes = 0;

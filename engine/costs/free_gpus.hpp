@@ -1,4 +1,4 @@
-// The time in which GPUs were idle while no task waited for one. Pure.
+// The time in which GPUs were free, by whether something wanted one. Pure.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -14,16 +14,19 @@ struct HeldGpus {
   double gpus = 0;  // half a GPU is 0.5
 };
 
-/// What a machine's tasks did over time.
+/// The work and the GPU use of all machines.
 struct MachineUse {
-  double gpus = 0;               // that it has
-  std::vector<TimeSpan> worked;  // a task of a reported run ran or waited for a slot
-  std::vector<TimeSpan> wanted;  // a task that requests GPUs waited for a slot
+  std::vector<HeldGpus> there;   // that the machines had
+  std::vector<TimeSpan> worked;  // in which a task waited for a slot or ran
+  std::vector<TimeSpan> wanted;  // in which one that asks for GPUs waited for a slot
   std::vector<HeldGpus> held;    // by attempts
 };
 
-/// GPU-milliseconds in which GPUs were idle, tasks ran or waited, and no waiting task requested a
-/// GPU.
-double gpus_without_queue(const MachineUse& use);
+/// GPU-milliseconds that were free while tasks ran or waited.
+struct FreeGpus {
+  double without_queue_ms = 0;  // none that waited asked for a GPU
+  double fragmented_ms = 0;     // one did, and none of the free ones, or not enough, suited it
+};
+FreeGpus free_gpus(const MachineUse& use);
 
 }  // namespace flow

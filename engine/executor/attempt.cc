@@ -419,6 +419,7 @@ void Attempt::put_usage(int64_t now_us, wire::Finished& finished) {
   if (usage_.peak_memory >= 0) usage.set_peak_memory(usage_.peak_memory);
   if (usage_.read_bytes >= 0) usage.set_read_bytes(usage_.read_bytes);
   if (usage_.written_bytes >= 0) usage.set_written_bytes(usage_.written_bytes);
+  if (leave_wait_us_ >= 0) usage.set_leave_wait_us(leave_wait_us_);
 }
 
 std::string Attempt::too_large(const char* verb, size_t size) const {

@@ -80,6 +80,8 @@ class Attempt final : public AttemptHost {
   void set_communicator(std::shared_ptr<Communicator> communicator) {
     communicator_ = std::move(communicator);
   }
+  /// Its function had ended, and it waited so long for those of the other ranks.
+  void note_leave_wait(int64_t us) { leave_wait_us_ = us; }
   /// Whether this is rank 0 of its gang, whose results and checkpoints are kept.
   bool is_first() const { return start_.id().rank() == 0; }
   /// The environment of a program of this attempt.
@@ -194,6 +196,7 @@ class Attempt final : public AttemptHost {
   int64_t waited_us_ = 0;  // for the commit that makes its start durable
   int64_t stage_us_ = -1;  // -1: it has not begun
   int64_t ended_us_ = 0;   // its function; 0: not yet
+  int64_t leave_wait_us_ = -1;
   core::AttemptUsage usage_;
   std::mutex log_mutex_;  // of log_bound_: a service's calls are watched by a thread
   LogBound log_bound_;

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "engine/base/address.hpp"
+#include "engine/base/clock.hpp"
 #include "engine/base/size_units.hpp"
 #include "engine/crypto/hmac.hpp"
 #include "engine/executor/gang_gpus.hpp"
@@ -243,7 +244,10 @@ Gang::ProcessRendezvous Gang::single_rank_rendezvous() {
 
 Status Gang::leave_together(Attempt& attempt, bool waits) {
   attempt.link().flush();  // its output precedes its end, which other ranks may report
-  return communicator_->run(leave(waits));
+  int64_t began_us = monotonic_us();
+  Status left = communicator_->run(leave(waits));
+  attempt.note_leave_wait(monotonic_us() - began_us);
+  return left;
 }
 
 void Gang::fail(const std::string& why) { communicator_->abort(why.substr(0, why.find('\n'))); }

@@ -1,5 +1,6 @@
 #include "engine/head/report_receiver.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "engine/cluster/transfer/blob_paths.hpp"
@@ -74,6 +75,9 @@ void ReportReceiver::deliver_ready() {
 
 void ReportReceiver::finish(PendingReport& pending) {
   ReceivedReport& received = pending.received;
+  int64_t bytes = arrived_->claim(pending.references);
+  if (auto* finished = received.report.as<TaskFinished>(); finished != nullptr && bytes > 0)
+    finished->usage.moved_bytes = std::max<int64_t>(finished->usage.moved_bytes, 0) + bytes;
   for (const BlobReference& each : pending.references) {
     if (each.file.empty()) continue;
     if (pending.problem.empty()) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/cluster/transfer/arrived_blobs.hpp"
 #include "engine/cluster/transfer/blob_references.hpp"
 #include "engine/cluster/transfer/blob_transfer.hpp"
 
@@ -28,8 +29,13 @@ class ReportReceiver : public std::enable_shared_from_this<ReportReceiver> {
  public:
   using Fetch = std::function<void(const BlobInfo&, OnFetched)>;
   using Deliver = std::function<void(ReceivedReport)>;
-  ReportReceiver(std::shared_ptr<BlobCache> store, Fetch fetch, Deliver deliver)
-      : store_(std::move(store)), fetch_(std::move(fetch)), deliver_(std::move(deliver)) {}
+  /// `arrived`: the blobs that `fetch` has downloaded.
+  ReportReceiver(std::shared_ptr<BlobCache> store, Fetch fetch,
+                 std::shared_ptr<ArrivedBlobs> arrived, Deliver deliver)
+      : store_(std::move(store)),
+        fetch_(std::move(fetch)),
+        arrived_(std::move(arrived)),
+        deliver_(std::move(deliver)) {}
 
   void add(Report report, uint64_t number);
   /// Drops undelivered reports: the worker sends them again in its next session.
@@ -48,6 +54,7 @@ class ReportReceiver : public std::enable_shared_from_this<ReportReceiver> {
 
   const std::shared_ptr<BlobCache> store_;
   const Fetch fetch_;
+  const std::shared_ptr<ArrivedBlobs> arrived_;
   const Deliver deliver_;
   std::mutex mutex_;
   std::deque<std::shared_ptr<PendingReport>>

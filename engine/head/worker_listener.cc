@@ -63,6 +63,10 @@ class WorkerSession final : public SessionUser {
     transfer.locate = [directory, worker = worker_key_](const Digest& digest) {
       return directory->locate(worker, digest);
     };
+    auto arrived = std::make_shared<ArrivedBlobs>();
+    transfer.on_transferred = [arrived](bool is_out, const BlobInfo& blob) {
+      if (!is_out) arrived->add(blob.digest, *blob.size);
+    };
     transfer_ = std::make_shared<BlobTransfer>(transfer);
     auto fetch = [transfer = transfer_](const BlobInfo& blob, OnFetched done) {
       transfer->fetch(blob, std::move(done));
@@ -72,7 +76,7 @@ class WorkerSession final : public SessionUser {
       if (received.is_replaced) remote_worker->stop(received.report.id, true);
       user.on_report(*remote_worker, std::move(received));
     };
-    report_receiver_ = std::make_shared<ReportReceiver>(store, fetch, deliver);
+    report_receiver_ = std::make_shared<ReportReceiver>(store, fetch, arrived, deliver);
   }
 
   void on_open(const SessionPeer&) override {}

@@ -39,16 +39,18 @@ std::string json_of(const CostRow& row) {
       exact_number_text(row.memory_gb_hours_asked), exact_number_text(row.all.memory_gb_hours),
       number_or_null(row.memory_gb_hours_used), number_or_null(row.all.memory_amount));
   std::string gpus = fmt::format(
-      R"({{"asked":{},"held":{},"used":{},"unmeasured":{},"idle":{{"total":{},"staging":{},"rank":null,"fragmentation":null,"queue_empty":{}}},"amount":{}}})",
+      R"({{"asked":{},"held":{},"used":{},"unmeasured":{},"idle":{{"total":{},"staging":{},"rank":{},"fragmentation":{},"queue_empty":{}}},"amount":{}}})",
       exact_number_text(row.gpu_hours_asked), exact_number_text(row.all.gpu_hours),
       number_or_null(row.gpu_hours_used), exact_number_text(row.gpu_hours_unmeasured),
       number_or_null(row.gpu_hours_idle), exact_number_text(row.gpu_hours_staging),
+      number_or_null(row.gpu_hours_rank), number_or_null(row.gpu_hours_fragmented),
       number_or_null(row.gpu_hours_without_queue), number_or_null(row.all.gpu_amount));
   return fmt::format(
-      R"({{"name":{},"tasks":{},"cached":{},"attempts":{},"amount":{},"cpu_hours":{},"memory_gb_hours":{},"gpu_hours":{},"energy_j":{},"egress_gb":null,"failed":{},"lost":{},"stopped":{},"saved":{}}})",
+      R"({{"name":{},"tasks":{},"cached":{},"attempts":{},"amount":{},"cpu_hours":{},"memory_gb_hours":{},"gpu_hours":{},"energy_j":{},"egress_gb":{},"egress_amount":{},"failed":{},"lost":{},"stopped":{},"saved":{}}})",
       name, row.tasks, row.cached, row.all.attempts, number_or_null(row.all.amount()), cpus, memory,
-      gpus, number_or_null(row.energy_j), json_of(row.failed), json_of(row.lost),
-      json_of(row.stopped), json_of(row.saved));
+      gpus, number_or_null(row.energy_j), number_or_null(row.egress_gb),
+      row.egress_gb ? exact_number_text(row.all.egress_amount) : "null", json_of(row.failed),
+      json_of(row.lost), json_of(row.stopped), json_of(row.saved));
 }
 
 }  // namespace

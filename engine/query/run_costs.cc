@@ -59,6 +59,7 @@ class RunCosts {
     task.user = run.user;
     task.queue = def->queue;
     task.is_cached = is_cached;
+    task.knows_traffic = run.knows_traffic;
     const Resources& resources = core::resources_of(run, unit);
     task.cpus_milli = resources.cpus_milli;
     task.memory_bytes = resources.memory_bytes;
@@ -122,7 +123,7 @@ bool is_executed(const OpenedRun& opened, const std::string& status) {
   return !is_over(status) && state_is_locked(opened.state_dir);
 }
 
-/// The GPUs of the engine's machine while the reported runs were there.
+/// The GPUs of all machines while the reported runs were there.
 class FreeGpuReport {
  public:
   explicit FreeGpuReport(const OpenedRun& opened) : opened_(opened) {}
@@ -136,31 +137,45 @@ class FreeGpuReport {
     add(loaded, true);
   }
 
-  /// GPU-hours that were idle while tasks of the reported runs ran or waited for a slot and no task
-  /// of any run waited for a GPU. Nothing if no reported run requests GPUs, if the machine has
-  /// none, if there are workers (their presence is not recorded), if there were more than
-  /// kOthersMax other runs at the time, or if the tasks of one were collected.
-  std::optional<double> hours_without_queue() {
+  /// Sets the GPU-hours that were free while tasks of the reported runs ran or waited for a slot.
+  /// They stay unknown without such runs or without a GPU; if it is not known which GPUs were there
+  /// in all that time; if there were more than kOthersMax other runs in it; and if the tasks of one
+  /// were collected.
+  void set_free_hours(CostRow& total) {
     constexpr double kMsPerHour = 3'600'000;
-    if (reported_.empty()) return std::nullopt;
+    if (reported_.empty()) return;
     core::State state = value_or_throw(recover(*opened_.store, *opened_.blobs));
-    use_.gpus = static_cast<double>(state.workers[0].info.gpus.size());
-    if (state.workers.size() > 1 || use_.gpus == 0) return std::nullopt;
+    bool is_known = first_ >= state.presences_since && !state.presences.empty();
+    if (!is_known || !add_other_runs()) return;
+    int64_t now = state_is_locked(opened_.state_dir) ? now_ms() : state.at;
+    for (const core::GpuPresence& presence : state.presences) {
+      uint32_t gpus = 0;
+      for (const auto& [model, count] : presence.gpus) gpus += count;
+      int64_t until = presence.until == 0 ? now : presence.until;
+      use_.there.push_back({{presence.from, until}, static_cast<double>(gpus)});
+    }
+    FreeGpus free = free_gpus(use_);
+    total.gpu_hours_without_queue = free.without_queue_ms / kMsPerHour;
+    total.gpu_hours_fragmented = free.fragmented_ms / kMsPerHour;
+  }
+
+ private:
+  static constexpr size_t kOthersMax = 100;  // each is loaded
+
+  /// Those that were there at the same time. False if one is not known, or if they are too many.
+  bool add_other_runs() {
     size_t others = 0;
     for (const RunRecord& record : value_or_throw(all_records(*opened_.store))) {
       bool is_outside =
           record.submitted > last_ || (record.finished > 0 && record.finished < first_);
       if (is_outside || reported_.contains(record.id)) continue;
-      if (++others > kOthersMax) return std::nullopt;
+      if (++others > kOthersMax) return false;
       LoadedRun loaded = value_or_throw(load_run(*opened_.store, *opened_.blobs, record));
-      if (loaded.run == nullptr) return std::nullopt;
+      if (loaded.run == nullptr) return false;
       add(loaded, false);
     }
-    return gpus_without_queue(use_) / kMsPerHour;
+    return true;
   }
-
- private:
-  static constexpr size_t kOthersMax = 100;  // each is loaded
 
   static bool asks_for_gpus(const core::Run& run) {
     for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
@@ -197,7 +212,7 @@ CostReport cost_report(const EngineOptions& options, const CostOptions& how) {
   std::vector<std::string> runs;
   auto report = [&] {
     CostReport report = std::move(table).report(std::move(runs));
-    report.total.gpu_hours_without_queue = gpus.hours_without_queue();
+    gpus.set_free_hours(report.total);
     return report;
   };
   if (how.since_ms == 0) {

@@ -75,6 +75,7 @@ GangSupervisor::Gang* GangSupervisor::find(const core::AttemptId& id, uint32_t r
   gang.id = id;
   gang.rank_addresses.resize(unit.detail->others.size() + 1);
   gang.progress.resize(gang.rank_addresses.size());
+  gang.ready_at.resize(gang.rank_addresses.size());
   return &gang;
 }
 
@@ -84,11 +85,25 @@ void GangSupervisor::note_rank_address(const core::AttemptId& id, uint32_t rank,
   bool is_valid = !address.empty() && address.size() <= kRankAddressMax;
   if (gang == nullptr || !is_valid) return;
   gang->rank_addresses[rank] = address;
+  if (gang->ready_at[rank] == 0) gang->ready_at[rank] = clock_.now();
   bool are_all = std::none_of(gang->rank_addresses.begin(), gang->rank_addresses.end(),
                               [](const std::string& each) { return each.empty(); });
   if (!are_all) return;
   for (const std::string& worker : worker_names(state_, id))
     workers_.exchange_addresses(worker, id, gang->rank_addresses);
+}
+
+// If not all are ready, those that are wait until now.
+int64_t GangSupervisor::connect_wait_us(const Gang& gang) const {
+  constexpr int64_t kUsPerMs = 1000;
+  if (gang.id.epoch < core::fencing_token(state_.epoch, 0)) return -1;
+  if (std::ranges::max(gang.ready_at) == 0) return -1;
+  bool are_all = std::ranges::find(gang.ready_at, 0) == gang.ready_at.end();
+  core::Time last = are_all ? std::ranges::max(gang.ready_at) : clock_.now();
+  int64_t waited_ms = 0;
+  for (core::Time ready : gang.ready_at)
+    if (ready > 0) waited_ms += std::max<int64_t>(last - ready, 0);
+  return waited_ms * kUsPerMs;
 }
 
 // The first failure is the cause, whatever the ranks report after it. Other ranks know what a dead
@@ -181,6 +196,7 @@ core::AttemptFailed GangSupervisor::take_failure(Gang& gang) {
   }
   core::AttemptUsage usage = gang.usage;
   core::add_rank(usage, gang.used);
+  usage.connect_wait_us = connect_wait_us(gang);
   return {gang.id, std::move(failure), gang.failed_rank, gang.worker_died, usage};
 }
 
@@ -275,7 +291,9 @@ void GangSupervisor::note_rank_end(const core::AttemptId& id, uint32_t rank,
 void GangSupervisor::add_use_of_ranks(const core::AttemptId& id, core::AttemptUsage& usage) const {
   auto found = gangs_.find({id.run, id.unit});
   bool is_known = found != gangs_.end() && found->second.id == id;
-  if (is_known) core::add_rank(usage, found->second.used);
+  if (!is_known) return;
+  core::add_rank(usage, found->second.used);
+  usage.connect_wait_us = connect_wait_us(found->second);
 }
 
 bool GangSupervisor::has_rank_ended(const core::AttemptId& id, uint32_t rank) const {

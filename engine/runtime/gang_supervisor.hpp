@@ -88,6 +88,7 @@ class GangSupervisor {
   struct Gang {
     core::AttemptId id;
     std::vector<std::string> rank_addresses;  // by rank; "": not yet known
+    std::vector<core::Time> ready_at;         // by rank: when its address was first known; else 0
     uint32_t peer_failure_rank = 0;           // the rank that reported `peer_failure`
     std::string peer_failure;                 // by the first rank that saw another one end
     std::optional<core::Failure> failure;     // the first one, until it is recorded
@@ -106,6 +107,9 @@ class GangSupervisor {
     bool awaits_explanation() const;
   };
 
+  /// How long its ranks were ready to connect before the last one was, together; below 0 if
+  /// none has been ready, or if that was reported to a former engine.
+  int64_t connect_wait_us(const Gang& gang) const;
   /// The gang of a current attempt that has this rank; else null.
   Gang* find(const core::AttemptId& id, uint32_t rank);
   void schedule_report(Gang& gang, int64_t ms);

@@ -84,7 +84,6 @@ ConfigValue value_of(const ConfigSetting& setting) {
   value.value = setting.value;
   value.origin = setting.origin();
   value.file = setting.file;
-  value.has_effect = !value.option.ends_with("egress_gb");  // traffic is not recorded yet
   return value;
 }
 

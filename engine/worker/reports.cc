@@ -105,6 +105,7 @@ void LocalWorker::handle(Slot& slot, wire::FromExecutor& message) {
     running->ended_us = std::max(finished->duration_us, finished->received_us - running->began_us);
     if (running == slot.queue.begin()) note_memory(slot, *running, *finished);
     if (finished->usage.stage_us >= 0) finished->usage.stage_us += running->order.fetch_us;
+    finished->usage.moved_bytes = running->order.fetched_bytes;
     if (running->memory_peak > finished->usage.peak_memory && running->memory_peak > 0)
       finished->usage.peak_memory = running->memory_peak;
     adjust(slot, *running, *finished);

@@ -254,6 +254,8 @@ void put_usage(const core::AttemptUsage& usage, wire::Usage& to) {
   if (usage.gpu_used_us >= 0) to.set_gpu_used_us(usage.gpu_used_us);
   if (usage.gpu_measured_us >= 0) to.set_gpu_measured_us(usage.gpu_measured_us);
   if (usage.gpu_energy_mj >= 0) to.set_gpu_energy_mj(usage.gpu_energy_mj);
+  if (usage.leave_wait_us >= 0) to.set_leave_wait_us(usage.leave_wait_us);
+  if (usage.moved_bytes >= 0) to.set_moved_bytes(usage.moved_bytes);
 }
 
 core::AttemptUsage usage_of(const wire::Usage& from) {
@@ -270,6 +272,8 @@ core::AttemptUsage usage_of(const wire::Usage& from) {
   usage.gpu_used_us = known(from.has_gpu_used_us(), from.gpu_used_us());
   usage.gpu_measured_us = known(from.has_gpu_measured_us(), from.gpu_measured_us());
   usage.gpu_energy_mj = known(from.has_gpu_energy_mj(), from.gpu_energy_mj());
+  usage.leave_wait_us = known(from.has_leave_wait_us(), from.leave_wait_us());
+  usage.moved_bytes = known(from.has_moved_bytes(), from.moved_bytes());
   return usage;
 }
 

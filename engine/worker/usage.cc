@@ -65,6 +65,7 @@ void LocalWorker::note_samples(const std::vector<MemorySample>& samples, int64_t
 // `used` covers all attempts of the executor.
 core::AttemptUsage LocalWorker::usage_of_killed(const AssignedAttempt& front, const rusage& used) {
   core::AttemptUsage usage;
+  usage.moved_bytes = front.order.fetched_bytes;
   if (front.memory_peak > 0) usage.peak_memory = front.memory_peak;
   int64_t total_us = us_of(used.ru_utime) + us_of(used.ru_stime);
   if (front.cpu_us_before >= 0 && total_us > 0)

@@ -68,6 +68,7 @@ struct AttemptOrder {
   std::string service_keys;         // value of the variable that `service` names; also in `hide`
   std::string traceparent;          // TRACEPARENT of its programs; "": the run's
   int64_t fetch_us = 0;             // how long its worker fetched its inputs from other machines
+  int64_t fetched_bytes = 0;        // that these sent
   RankId rank_id() const { return {id, rank}; }
   std::string shown_task() const { return tagged_name(task, tag); }  // for texts
 };

@@ -60,6 +60,13 @@ TEST_CASE("GPUs that fail are not there any more, and those that are found are")
   CHECK(cluster.state.presences[1].until == 4000);
 }
 
+TEST_CASE("GPUs of a machine without CPUs cannot be got") {
+  PresentWorkers cluster;
+  cluster.feed(2000, EngineStarted{2, 0, 0, {}, true});
+  cluster.feed(3000, GpusFound{{gpu("own", "T4")}, 0});
+  CHECK(cluster.state.presences.empty());
+}
+
 TEST_CASE("the end of an engine ends presences at its last record, and workers come again") {
   PresentWorkers cluster;
   cluster.feed(2000, GpusFound{{gpu("own", "T4")}, 0});

@@ -149,3 +149,28 @@ TEST_CASE("the memory in use is known if that of every attempt is") {
   partly.add(known, dollars());
   CHECK(!std::move(partly).report({}).total.memory_gb_hours_used);
 }
+
+TEST_CASE("the time in which ranks waited and traffic are known as far as they were recorded") {
+  CostTable table("task");
+  Consumption gang = hours(1, 1000), older = hours(1, 1000);
+  add_gpu_time(gang.gpus, "NVIDIA H200", 4000 * kHour);
+  gang.gpu_rank_milli_ms = 500 * kHour;
+  gang.moved_bytes = 2e9;
+  add_gpu_time(older.gpus, "NVIDIA H200", 1000 * kHour);
+  Prices prices = dollars();
+  prices.base.egress_gb = kNano / 20;
+  TaskConsumption trained = task("train", {gang, older});
+  trained.knows_traffic = true;
+  table.add(trained, prices);
+  table.add(task("before", {older}), prices);
+  CostReport report = std::move(table).report({});
+  const CostRow& row = report.rows.at(0);
+  CHECK(row.name == "train");
+  CHECK(*row.gpu_hours_rank == Approx(0.5));
+  CHECK(*row.egress_gb == Approx(2));
+  CHECK(row.all.egress_amount == Approx(0.1));
+  CHECK(*row.all.amount() == Approx(2 + 5 * 3 + 0.1));
+  CHECK(!report.rows.at(1).gpu_hours_rank);
+  CHECK(!report.rows.at(1).egress_gb);
+  CHECK(*report.total.egress_gb == Approx(2));
+}

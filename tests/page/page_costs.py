@@ -13,6 +13,15 @@ import browser  # noqa: E402
 from page_place import PRICES  # noqa: E402
 from place import main  # noqa: E402
 
+# One GPU is free while `narrow` runs, first without a queue and then while `wide` waits for both.
+GPUS = r'''
+local flow = require "flow"
+local narrow = flow.shell("narrow", { gpus = 1, command = "sleep 0.6" })
+local nap = flow.shell("nap", { command = "sleep 0.2" })
+local wide = flow.shell("wide", { gpus = 2, command = "true" })
+return flow.pipeline("gpus", function() return { narrow().stdout, wide():after(nap()).stdout } end)
+'''
+
 
 class Costs(Browsing):
     def is_shown(self, text, number, what):
@@ -43,6 +52,13 @@ class Costs(Browsing):
         self.is_shown(self.text(scope + " .gpus-held"), total["gpu_hours"]["held"], "held")
         if total["cpu_hours"]["used"] is not None:
             self.is_shown(self.text(scope + " .cpus-idle"), max(0, total["cpu_hours"]["held"] - total["cpu_hours"]["used"]), "idle")
+        for cause in ("staging", "rank", "fragmentation", "queue_empty"):
+            hours = total["gpu_hours"]["idle"][cause]
+            shown = self.all(scope + " .idle-" + cause.replace("_", "-"))
+            self.assertEqual(len(shown), 1 if hours else 0, cause)
+            if hours:
+                self.is_shown(shown[0].text, hours, cause)
+        self.assertEqual(len(self.all(scope + " .egress")), 1 if total["egress_gb"] else 0)
         parts = [part for part in ("failed", "lost", "stopped", "saved") if total[part]["attempts"] > 0]
         self.assertEqual(self.driver.execute_script("return [...document.querySelectorAll(arguments[0])].map((row) => row.dataset.part)", scope + " .losses [data-part]"), parts)
         for part in parts:
@@ -119,6 +135,22 @@ class Costs(Browsing):
         self.driver.get_log("browser")
         self.driver.refresh()
         self.wait("what is wrong", lambda: "flow.toml" in self.text("#costs .bad"))
+
+    def test_why_gpus_were_idle(self):
+        library = os.environ.get("FLOW_TEST_NVML")
+        if not library:
+            self.skipTest("FLOW_TEST_NVML names no replacement for the driver's library")
+        self.env.update(FLOW_NVML_LIB=library, FLOW_FAKE_NVML=self.path("machine"))
+        self.env.pop("CUDA_VISIBLE_DEVICES", None)
+        self.write("machine", "gpu GPU-a 81920 A\ngpu GPU-b 81920 A\n")
+        self.write("gpus.lua", GPUS)
+        self.good("run", "gpus.lua", "--jobs", "2", "--quiet")
+        self.browse()
+        self.visit("#/cost")
+        self.wait("the run", lambda: len(self.all(".cost-item")) == 1)
+        idle = self.check_cost(".cost-item", self.cost())["gpu_hours"]["idle"]
+        self.assertTrue(idle["queue_empty"] > 0 and idle["fragmentation"] > 0, idle)
+        self.is_quiet()
 
     def test_the_cost_of_a_run_grows(self):
         self.browse()

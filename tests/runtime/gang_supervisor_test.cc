@@ -291,6 +291,35 @@ TEST_CASE("what all ranks that have ended used counts") {
   CHECK(other == used(300));
 }
 
+TEST_CASE("ranks that are ready wait for the last one") {
+  Gang gang;
+  core::AttemptUsage usage;
+  gang.gangs.note_rank_address(gang.id, 1, "y");
+  gang.pass(3000);
+  gang.gangs.note_rank_address(gang.id, 0, "x");
+  gang.gangs.note_rank_address(gang.id, 1, "y");  // again
+  SECTION("until it is ready") {
+    gang.pass(500);
+    gang.gangs.note_rank_address(gang.id, 2, "z");
+    gang.pass(7000);
+    gang.gangs.add_use_of_ranks(gang.id, usage);
+    CHECK(usage.connect_wait_us == 4'000'000);
+  }
+  SECTION("or until the attempt ends") {
+    gang.pass(1000);
+    gang.fail(2, core::Cause::exit_code);
+    core::Event end = core::AttemptStopped{gang.id};
+    CHECK(gang.gangs.replace_by_first_failure(end));
+    CHECK(std::get<core::AttemptFailed>(end).usage.connect_wait_us == 5'000'000);
+  }
+  SECTION("which is not known if it began with a former engine") {
+    gang.state.epoch = 2;
+    gang.gangs.note_rank_address(gang.id, 2, "z");
+    gang.gangs.add_use_of_ranks(gang.id, usage);
+    CHECK(usage.connect_wait_us == -1);
+  }
+}
+
 TEST_CASE("a gang leaves no data when its run leaves or its attempt has ended") {
   Gang gang;
   gang.fail(1, core::Cause::exit_code);

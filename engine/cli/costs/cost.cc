@@ -88,9 +88,20 @@ void print_report(const CostReport& report) {
   if (total.gpu_hours_staging > 0)
     print_line("GPUs held while inputs were staged: " + hours_text(total.gpu_hours_staging) +
                " GPU-hours");
+  if (total.gpu_hours_rank.value_or(0) > 0)
+    print_line("GPUs of ranks waited for other ranks: " + hours_text(*total.gpu_hours_rank) +
+               " GPU-hours");
+  if (total.gpu_hours_fragmented.value_or(0) > 0)
+    print_line("GPUs were free, but did not suit a task that waited: " +
+               hours_text(*total.gpu_hours_fragmented) + " GPU-hours");
   if (total.gpu_hours_without_queue.value_or(0) > 0)
     print_line("GPUs idle while no task waited for one: " +
                hours_text(*total.gpu_hours_without_queue) + " GPU-hours");
+  if (total.egress_gb.value_or(0) > 0)
+    print_line("sent between machines: " + hours_text(*total.egress_gb) + " GB" +
+               (total.all.egress_amount > 0
+                    ? ", " + amount_text(total.all.egress_amount) + " " + report.currency
+                    : ""));
   if (total.cached > 0) {
     std::string saved = part_text(total.saved, "saved by the cache", report.currency);
     print_line(plural(total.cached, "cached task") +

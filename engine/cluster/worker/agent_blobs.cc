@@ -300,6 +300,7 @@ Traffic WorkerAgent::traffic() const {
 }
 
 void WorkerAgent::note_transfer(BlobVolume Traffic::*way, const BlobInfo& blob) {
+  if (way != &Traffic::to_workers) arrived_.add(blob.digest, *blob.size);
   {
     std::lock_guard lock(mutex_);
     BlobVolume& volume = inventory_delta_.traffic.*way;

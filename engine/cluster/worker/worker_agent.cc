@@ -447,6 +447,7 @@ void WorkerAgent::begin(const StagedOrderPtr& staged) {
   std::vector<AttemptOrder> orders;
   orders.push_back(std::move(staged->order));
   orders.front().fetch_us = monotonic_us() - staged->received_us;
+  orders.front().fetched_bytes = arrived_.claim(staged->references);
   worker_->stage(std::move(orders), staged->commit);
 }
 

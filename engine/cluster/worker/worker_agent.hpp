@@ -20,6 +20,7 @@
 #include "engine/base/clock.hpp"
 #include "engine/base/environment_variables.hpp"
 #include "engine/cluster/session/session_link.hpp"
+#include "engine/cluster/transfer/arrived_blobs.hpp"
 #include "engine/cluster/transfer/blob_references.hpp"
 #include "engine/cluster/transfer/blob_transfer.hpp"
 #include "engine/cluster/transfer/bundle_users.hpp"
@@ -215,6 +216,7 @@ class WorkerAgent {
   // The newest acknowledged successes of ranks above 0. A head that started later learns from them
   // that these ranks are not missing: the gang may still run elsewhere. They leave in on_forget().
   std::deque<RankId> acked_ends_;
+  ArrivedBlobs arrived_;
   PlacedCheckpoints placed_;
   CheckpointReplicas replicas_;
   std::set<core::RunId> ended_runs_;         // ended runs with entries in attempts_

@@ -15,6 +15,7 @@ struct CostFigures {
   double cpu_hours = 0, memory_gb_hours = 0, gpu_hours = 0;  ///< held; a GB is 10^9 bytes
   /// In units of the report's currency. Nothing where a price is missing for what was held.
   std::optional<double> cpu_amount = 0, memory_amount = 0, gpu_amount = 0;
+  double egress_amount = 0;              ///< of `CostRow::egress_gb`; 0 without a price
   std::optional<double> amount() const;  ///< the sum; nothing if one is missing
 };
 
@@ -36,9 +37,14 @@ struct CostRow {
   /// if the utilisation was never measured. `gpu_hours_unmeasured`: held without a measurement.
   std::optional<double> gpu_hours_used, gpu_hours_idle;
   double gpu_hours_unmeasured = 0;
-  /// Only in the total: GPU-hours that no attempt held, while tasks ran or waited for a slot and no
-  /// task waited for a GPU. Nothing if that is unknown, as with workers.
-  std::optional<double> gpu_hours_without_queue;
+  /// Of the GPU-hours: while ranks of a gang waited for others, as far as that was measured.
+  std::optional<double> gpu_hours_rank;
+  /// Of the total, not of a row: GPU-hours that nothing held while tasks ran or waited for a slot.
+  /// `without_queue`: none of them waited for a GPU; `fragmented`: one did, but what was free did
+  /// not suit it. Nothing if that is not known.
+  std::optional<double> gpu_hours_without_queue, gpu_hours_fragmented;
+  /// GB of files and large values that were sent between machines; nothing if not recorded.
+  std::optional<double> egress_gb;
   std::optional<double> energy_j;  ///< of GPUs, as far as it was measured
   CostFigures failed;              ///< attempts whose task failed or was retried because of them
   CostFigures lost;                ///< attempts whose worker, GPU or engine ended

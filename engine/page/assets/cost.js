@@ -41,6 +41,11 @@ function useCell(style, { held, used }, note) {
     h("span", { class: "held" }, hoursText(held)), " / ", h("span", { class: "used" }, isKnown ? hoursText(used) : "–"), note);
 }
 
+const CAUSES = [["staging", "waited for data"], ["rank", "waited for ranks"], ["fragmentation", "free, unsuitable"], ["queue_empty", "free, none wanted"]];
+
+/** GPU-hours by the cause for which they were idle: those that are known, and above 0. */
+const idleFacts = (idle) => CAUSES.filter(([cause]) => idle[cause] > 0).map(([cause, text]) => numberFact(text, `idle-${cause.replace("_", "-")}`, hoursText(idle[cause])));
+
 const COLUMNS = [["Tasks", "number wide"], ["Attempts", "number wide"], ["CPU-hours held / used", "number"], ["GB-hours held / peak", "number wide"], ["GPU-hours held / used", "number"]];
 
 function costRow(row, name, most, hasPrices, isTotal) {
@@ -96,7 +101,9 @@ export function costElements({ cost, rows: rowCount, run }, label) {
       numberFact("GPU-hours held", "gpus-held", hoursText(total.gpu_hours.held)),
       total.gpu_hours.used !== null ? [numberFact("used", "gpus-used", hoursText(total.gpu_hours.used)), numberFact("idle", "gpus-idle", hoursText(total.gpu_hours.idle.total))] : null,
       total.gpu_hours.used !== null && total.gpu_hours.unmeasured > 0 ? numberFact("not measured", "gpus-unmeasured", hoursText(total.gpu_hours.unmeasured)) : null,
+      idleFacts(total.gpu_hours.idle),
       total.energy_j !== null ? numberFact("kWh of GPUs", "energy", hoursText(total.energy_j / JOULES_PER_KWH)) : null,
+      total.egress_gb > 0 ? numberFact("GB between machines", "egress", hoursText(total.egress_gb)) : null,
       numberFact("Attempts", "attempts", count(total.attempts)),
       total.cached > 0 ? numberFact("From the cache", "cached", plural(total.cached, "task")) : null),
     h("div", { class: "scroll", role: "region", "aria-label": title, tabindex: "0" }, h("table", { class: "costs" }, h("caption", { class: "unseen" }, title),
