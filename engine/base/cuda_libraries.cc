@@ -100,7 +100,7 @@ class CudaFolders {
           for (const fs::path& each : entries(python / packages / "nvidia")) add_root(each);
   }
 
-  /// The packages of the first python3 there.
+  /// The packages of the first python3 there that has a library; a shim of pyenv has none.
   void add_python_in(std::string_view path) {
     while (!path.empty()) {
       size_t end = std::min(path.find(':'), path.size());
@@ -110,8 +110,9 @@ class CudaFolders {
       if (python.is_relative() || !fs::exists(python, failed)) continue;
       // In a virtual environment it is a link to the system's, whose name has the version.
       std::string name = fs::canonical(python, failed).filename().string();
-      return add_python(python.parent_path().parent_path(),
-                        name.starts_with("python3.") ? name : "python3");
+      if (!name.starts_with("python3.")) name = "python3";
+      fs::path prefix = python.parent_path().parent_path();
+      if (!entries(prefix / "lib", name).empty()) return add_python(prefix, name);
     }
   }
 };

@@ -54,7 +54,8 @@ TEST_CASE("folders are searched from the variables to the system's toolkits") {
   here.search.cuda_path = here.at("missing");
   here.search.virtual_env = here.at("venv");
   here.search.conda_prefix = here.at("conda");
-  here.search.path = here.at("nothing") + ":" + here.at("python/bin") + ":" + here.at("other/bin");
+  here.search.path =
+      here.at("shims/bin") + ":" + here.at("python/bin") + ":" + here.at("other/bin");
   here.search.home = here.at("home");
   here.search.driver_folder = here.folder("driver");
   std::vector<std::string> expected = {
@@ -80,6 +81,7 @@ TEST_CASE("folders are searched from the variables to the system's toolkits") {
   here.file("python/bin/python3.10");
   fs::create_symlink("python3.10", here.at("python/bin/python3"));
   here.file("other/bin/python3");
+  here.file("shims/bin/python3");
   CHECK(cuda_library_folders(here.search) == expected);
   CudaSearch nothing;
   nothing.root = here.at("missing");

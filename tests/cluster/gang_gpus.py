@@ -186,7 +186,7 @@ local fill = flow.task("fill", { gpus = %s }, function() return flow.ones(1000):
 return flow.pipeline("memory", function() return fill() end)
 ''' % gpus)
             self.write("trims", "")
-            self.good("run", "memory.lua", FLOW_EMULATED_LOG=self.path("trims"))
+            self.good("run", "memory.lua", "--fresh", FLOW_EMULATED_LOG=self.path("trims"))
             self.assertEqual(self.read("trims"), log)
 
     def test_shared_gpus_exchange_through_host_memory(self):
