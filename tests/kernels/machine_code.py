@@ -8,7 +8,8 @@ load and store of global memory in bits, loads and stores of local memory, the k
 cores also the wavefronts of shared memory per product of the main loop, by a model: a warp's access of 16 bytes a lane
 takes 4, of 8 bytes 2, ldmatrix one for each matrix.
 
-usage: machine_code.py ROOT LIBRARY [FUSED_CHAINS]   (the program that compiles fused chains)
+usage: machine_code.py ROOT LIBRARY [FUSED_CHAINS [BUILD]]   (FUSED_CHAINS: the program that compiles fused chains;
+BUILD: as of registers.py)
 """
 import collections
 import os
@@ -38,6 +39,8 @@ WIDTHS = [
     (r"^softmax(?:_backward)?_kernel<", 128, 128),
     (r"^cross_entropy_kernel<", 128, 0),                          # stores one number for each row
     (r"^cross_entropy_backward_kernel<", 128, 128),
+    (rf"^norm_kernel<float, {HALF}, true>", 128, 64),             # stores 2 bytes for each 4
+    (rf"^norm_kernel<float, {HALF}, false>", 128, 32),            # the same of rows that do not fit into registers
     (r"^norm_kernel<", 128, 128),
     (r"^norm_backward_(?:parts_)?kernel<", 128, 128),
     (r"^reduce_kernel<1, ", 0, 0),
@@ -74,8 +77,8 @@ LOCAL = [
     (r"^reduce(?:_columns)?_kernel<", 40, SPILLS),
     (r"^add_rows_kernel<1, double>", 8, SPILLS),
     (r"^sample_kernel<", 16, "one random number for each row, from a block of four words that is indexed at run time"),
-    (r"^norm_kernel<\w+, false>", 48, SPILLS + "; rows that are too long or not aligned for registers"),
-    (r"^norm_backward_kernel<double>", 24, SPILLS),
+    (r"^norm_kernel<\w+, \w+, false>", 48, SPILLS + "; rows that are too long or not aligned for registers"),
+    (r"^norm_backward_kernel<(?:double|float), ", 24, SPILLS),
     (r"^softmax(?:_backward)?_kernel<double", 40, SPILLS),
     (r"^cross_entropy_kernel<double>", 16, SPILLS),
     (r"^cross_entropy_backward_kernel<Half>", 16, SPILLS),
@@ -266,6 +269,10 @@ class Table:
 
 
 def main():
+    if len(sys.argv) > 4:
+        code = registers.with_tools(sys.argv.pop())
+        if code is not None:
+            return code
     if not tool("cuobjdump") or not tool("nvdisasm"):
         print("skipped: cuobjdump and nvdisasm are not installed (CUDA toolkit, cuda-cuobjdump and cuda-nvdisasm, or nvidia-cuda-cuobjdump and "
               "nvidia-cuda-nvdisasm of PyPI)")

@@ -2,7 +2,8 @@
 """Checks each compiled CUDA kernel of all architectures: its registers times the threads of its
 largest block must not exceed the registers of a block, or launches would fail.
 
-usage: registers.py ROOT LIBRARY
+usage: registers.py ROOT LIBRARY [BUILD]
+BUILD: a folder for cuobjdump and nvdisasm of PyPI's packages, if the machine lacks them.
 """
 import os
 import pathlib
@@ -21,6 +22,22 @@ def tool(name):
     """The path of a tool of the CUDA toolkit, or of its package on PyPI."""
     folders = ["/usr/local/cuda/bin"] + [str(found) for folder in sys.path for found in sorted(pathlib.Path(folder).glob("nvidia/*/bin"))]
     return shutil.which(name) or shutil.which(name, path=os.pathsep.join(folders))
+
+
+IMPORTS = "import glob, sys; sys.exit(not any(glob.glob(each + '/nvidia/*/bin/cuobjdump') for each in sys.path))"
+
+
+def with_tools(build):
+    """Without the tools, runs this program again with a Python that has their packages, and returns its exit code; else None."""
+    if tool("cuobjdump") and tool("nvdisasm"):
+        return None
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "interop"))
+    from packages import python_with_packages
+    python, why = python_with_packages(build, "cuda-tools-python", ["nvidia-cuda-cuobjdump", "nvidia-cuda-nvdisasm"], IMPORTS)
+    if python is None:
+        print("skipped: cuobjdump and nvdisasm are not installed (CUDA toolkit, cuda-cuobjdump and cuda-nvdisasm): " + why)
+        return 77
+    return subprocess.run([python, *sys.argv]).returncode
 
 
 def bounds_of(root):
@@ -43,6 +60,10 @@ def usages(text):
 
 
 def main():
+    if len(sys.argv) > 3:
+        code = with_tools(sys.argv.pop())
+        if code is not None:
+            return code
     cuobjdump = tool("cuobjdump")
     if not cuobjdump:
         print("skipped: cuobjdump is not installed (CUDA toolkit, cuda-cuobjdump, or nvidia-cuda-cuobjdump of PyPI)")
