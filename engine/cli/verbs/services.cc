@@ -159,9 +159,8 @@ void add_serve(CLI::App& app, VerbContext& context) {
 void add_deploy(CLI::App& app, VerbContext& context) {
   auto arguments = std::make_shared<RunArguments>();
   auto selector = std::make_shared<std::string>();
-  CLI::App* verb =
-      add_serving_verb(app, context, *arguments, "deploy",
-                       "serve a run's services under a name, replacing its current version");
+  CLI::App* verb = add_serving_verb(app, context, *arguments, "deploy",
+                                    "serve a run under a name, replacing its current version");
   add_run_argument(verb, *selector, true);
   verb->add_option("--name", arguments->name, "the name under which the services are served")
       ->type_name("NAME");
