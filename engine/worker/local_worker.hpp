@@ -256,6 +256,7 @@ class LocalWorker final : public Worker {
   wire::ToExecutor start_message_;       // of the newest order: the next one takes its memory
   std::list<Slot> slots_;                // removed in bury()
   std::vector<ReplicaRecord> replicas_;  // not adopted yet
+  std::set<std::string> moved_runs_;     // whose records have units of the plan before
   std::set<core::RunId> left_;           // their services keep running without this engine
   std::list<Front> fronts_;
   std::optional<FrontGate> gate_;

@@ -130,17 +130,20 @@ void LocalWorker::kill_replaced(const AttemptOrder& order) {
   });
 }
 
-/// A replica of the order's service, if possible the one of its unit: the units of a record are
-/// those of the plan before, if the engine died between a new plan and move_replicas().
+/// The replica of the order's unit. If a record shows that its unit is another service's now, the
+/// units of the run's records are those of the plan before (the engine died between a new plan and
+/// move_replicas()): then any replica of the service.
 std::vector<ReplicaRecord>::iterator LocalWorker::replica_for(const AttemptOrder& order) {
-  auto is_of_service = [&](const ReplicaRecord& replica) {
-    return replica.run == order.id.run && replica.front == order.front;
-  };
-  auto same = std::ranges::find_if(replicas_, [&](const ReplicaRecord& replica) {
-    return is_of_service(replica) && replica.unit == order.id.unit;
-  });
-  if (same != replicas_.end() || order.front.empty()) return same;
-  return std::ranges::find_if(replicas_, is_of_service);
+  auto same = replicas_.end(), of_service = replicas_.end();
+  for (auto replica = replicas_.begin(); replica != replicas_.end(); ++replica) {
+    if (replica->run != order.id.run) continue;
+    bool has_unit = replica->unit == order.id.unit, has_front = replica->front == order.front;
+    if (has_unit && !has_front) moved_runs_.insert(order.id.run);
+    if (has_front && has_unit) same = replica;
+    if (has_front && of_service == replicas_.end()) of_service = replica;
+  }
+  bool is_moved = !order.front.empty() && moved_runs_.contains(order.id.run);
+  return same == replicas_.end() && is_moved ? of_service : same;
 }
 
 Slot* LocalWorker::adopt(const AttemptOrder& order) {

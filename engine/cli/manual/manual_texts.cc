@@ -332,9 +332,9 @@ const TermTexts& variable_texts() {
        "Of a task's `env`: how long a rank waits in a collective (default: 10m)."},
       {"FLOW_WORKER_DIR",
        "The folder for workers on the nodes of Slurm (default: below /var/tmp)."},
-      {"FLOW_NVML_LIB, FLOW_CUBLASLT_LIB, FLOW_CUDNN_LIB, FLOW_NCCL_LIB, FLOW_NVRTC_LIB",
-       "NVIDIA's libraries, if they are not where flow looks for them; `off` disables one (not "
-       "NVML)."},
+      {"FLOW_CUBLASLT_LIB, FLOW_CUDNN_LIB, FLOW_NCCL_LIB, FLOW_NVRTC_LIB",
+       "NVIDIA's libraries, if they are not where flow looks for them; `off` disables one."},
+      {"FLOW_NVML_LIB", "NVIDIA's library for the state of GPUs, if the system does not find it."},
       {"FLOW_OLD_DRIVER",
        "Of a worker: `keep` uses GPUs whose driver is too old for flow's kernels, for commands."},
       {"FLOW_RUN, FLOW_TASK, FLOW_ATTEMPT, FLOW_SLOT",
