@@ -308,7 +308,7 @@ class Reports(PagePlace):
         self.wait("one row", lambda: self.texts("#tasks-title ~ .list tbody a") == ["work[9876]"])
         self.open_view("#/runs/%s/task/work%%5B9876%%5D" % run["run"])
         self.assertIn("explains 1000 of 10000 tasks", self.text("#why"))
-        self.assertEqual(self.text("#log-note"), "1 lines")
+        self.assertEqual(self.text("#log-note"), "1 line")
         self.is_quiet()
 
     def test_a_phone_in_the_dark(self):
