@@ -125,8 +125,10 @@ Tensor with_zeros(const Tensor& x, int64_t pitch) {
   int64_t rows = x.size(0), columns = x.size(1);
   if (columns == pitch) return x;
   const View& view = x.view();
-  bool has_room = x.storage()->pitch == pitch && view.data == x.storage()->data() &&
-                  view.strides[1] == 1 && (rows == 1 || view.strides[0] == pitch);
+  // Not if x is a part of the columns: the others are not free.
+  bool has_room = x.storage()->pitch == pitch && x.storage()->columns == columns &&
+                  view.data == x.storage()->data() && view.strides[1] == 1 &&
+                  (rows == 1 || view.strides[0] == pitch);
   Tensor from = x;
   if (!has_room) {
     from = Tensor::empty_rows(x.dtype(), rows, columns, pitch, x.device());

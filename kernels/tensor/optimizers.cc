@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <set>
 
 #include "kernels/shared/types.hpp"
 #include "kernels/tensor/autograd.hpp"
@@ -90,10 +91,13 @@ void adamw_steps(const kernels::AdamW& options, const std::vector<AdamWOperands>
     tensor.step = each.step;
     tensors.push_back(tensor);
   }
-  for (size_t i = 0; i < given.size();) {  // neighbors on one device
+  for (size_t i = 0; i < given.size();) {  // neighbors on one device, each storage once
     size_t first = i;
     const Device& device = given[first].weights.device();
-    while (i < given.size() && given[i].weights.device() == device) i++;
+    std::set<const Storage*> seen;
+    while (i < given.size() && given[i].weights.device() == device &&
+           seen.insert(given[i].weights.storage().get()).second)
+      i++;
     View of_factor;
     Tensor there;
     if (factor) {
@@ -152,6 +156,9 @@ Tensor norm_and_factor(const std::vector<Tensor>& tensors, double limit) {
 }
 
 Tensor clip_norm_on_gpu(const std::vector<Tensor>& tensors, double limit) {
+  std::set<const Storage*> seen;  // one launch must not change an element twice
+  for (const Tensor& each : tensors)
+    if (each.count() > 0 && !seen.insert(each.storage().get()).second) return {};
   for (const Tensor& each : tensors)
     if (each.device().kind != Device::cuda || !(each.device() == tensors.front().device()) ||
         !kernels::is_dense(each.view()))

@@ -191,6 +191,7 @@ void grow_scratch(const Device& device) {
     scratch.data = static_cast<char*>(allocate_device_memory(device, bytes));
   }
   scratch.bytes = bytes;
+  if (device.kind == Device::cuda) choose(device);  // a collection may have chosen another GPU
 }
 
 void fail_call(const Device& device, const char* row, int code) {

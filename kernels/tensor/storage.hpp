@@ -65,6 +65,7 @@ class Storage : public RefCounted {
   /// Set for a matrix that was made with rows of this many elements, of which no view sees the
   /// last: see empty_rows.
   int64_t pitch = 0;
+  int64_t columns = 0;  // with a pitch: those that views see
 
  private:
   Storage() = default;

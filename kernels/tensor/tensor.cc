@@ -39,6 +39,7 @@ Tensor Tensor::empty_rows(DType dtype, int64_t rows, int64_t columns, int64_t pi
   Tensor whole = empty(dtype, Shape{rows, pitch}, device);
   if (pitch == columns) return whole;
   whole.storage()->pitch = pitch;
+  whole.storage()->columns = columns;
   return Tensor(kernels::narrow(whole.view(), 1, 0, columns), whole.storage());
 }
 

@@ -175,3 +175,17 @@ end
 print(flow.get_float32_matmul_precision())  -- expect: highest
 flow.set_float32_matmul_precision("high")
 print(flow.get_float32_matmul_precision(), why(flow.set_float32_matmul_precision, "low"))  -- expect: high	flow.set_float32_matmul_precision takes "highest", "high" or "medium", not "low"
+
+-- The gradient is a part of the columns of a result that has padding: the other columns keep their content.
+do
+  local X, W, V = flow.randn({ 140, 16 }, { seed = 12 }), flow.randn({ 201, 16 }, { seed = 13 }), flow.randn({ 131, 16 }, { seed = 14 })
+  local function backward(device)
+    local big = X:to(device):linear(W:to(device))
+    local v = V:to(device):requires_grad_()
+    X:to(device):linear(v):backward(big:narrow(2, 1, 131))
+    return big:to("cpu"), v.grad:to("cpu")
+  end
+  local big, grad = backward("cuda")
+  local cpu_big, cpu_grad = backward("cpu")
+  print(near(big, cpu_big, 1e-3), near(grad, cpu_grad, 1e-2))  -- expect: true	true
+end
