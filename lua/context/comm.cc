@@ -29,8 +29,12 @@ Status Comm::run(Exchange& exchange) {
   bool is_device = std::all_of(exchange.calls.begin(), exchange.calls.end(),
                                [](const CollectiveCall& call) { return call.is_device; });
   if (is_device && exchange.calls.size() > 1) {
-    for (const auto& work : communicator_->start_all(exchange.calls))
-      FLOW_TRY(record_failure(work->wait()));
+    Status first;
+    for (const auto& work : communicator_->start_all(exchange.calls)) {
+      Status status = record_failure(work->wait());  // all: the GPU still uses their tensors
+      if (first.ok()) first = std::move(status);
+    }
+    FLOW_TRY(first);
   } else {
     for (const CollectiveCall& call : exchange.calls) FLOW_TRY(run(call));
   }
