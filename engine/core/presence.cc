@@ -35,7 +35,11 @@ void end_presence(State& state, std::vector<GpuPresence>::iterator presence, Tim
 void forget_oldest(State& state) {
   auto ended = std::ranges::count_if(state.presences, std::not_fn(lasts));
   if (static_cast<size_t>(ended) <= kPresencesMax) return;
-  auto oldest = std::ranges::find_if_not(state.presences, lasts);
+  auto oldest = state.presences.end();
+  for (auto each = state.presences.begin(); each != state.presences.end(); ++each) {
+    if (lasts(*each)) continue;
+    if (oldest == state.presences.end() || each->until < oldest->until) oldest = each;
+  }
   state.presences_since = std::max(state.presences_since, oldest->until);
   state.presences.erase(oldest);
 }

@@ -94,6 +94,20 @@ TEST_CASE("the newest presences are kept, and it is known since when") {
   CHECK(cluster.state.presences.back().until == 0);
 }
 
+TEST_CASE("the presence that ended first is forgotten, and not the one that began first") {
+  PresentWorkers cluster;
+  cluster.join(1000, "steady", {gpu("s", "H200")});
+  Time now = 2000;
+  for (size_t i = 0; i < kPresencesMax; i++) {
+    cluster.join(now++, "flap", {gpu("f", "H200")});
+    cluster.feed(now++, WorkerLost{2, "it left"});
+  }
+  CHECK(cluster.state.presences_since == 0);
+  cluster.feed(now, WorkerLost{1, "it left"});
+  CHECK(cluster.state.presences_since == 2001);
+  CHECK(cluster.state.presences.front().worker == "steady");
+}
+
 TEST_CASE("what a snapshot of an older flow has is there since then") {
   PresentWorkers cluster;
   cluster.join(2000, "w1", {gpu("a", "H200")});
