@@ -113,6 +113,7 @@ void LogTail::add(LogLine line, bool matches) {
   total_++;
   if (!matches) return;
   std::pair key(line.at_ms, matching_++);
+  if (key < removed_until_) return;  // there would be a gap between it and the others
   bool is_full = lines_.size() >= limit_;
   if (is_full && (lines_.empty() || key < lines_.begin()->first)) return;
   if (is_full) remove_first();
@@ -122,6 +123,7 @@ void LogTail::add(LogLine line, bool matches) {
 }
 
 void LogTail::remove_first() {
+  removed_until_ = lines_.begin()->first;
   text_bytes_ -= lines_.begin()->second.text.size();
   lines_.erase(lines_.begin());
 }

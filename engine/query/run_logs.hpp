@@ -42,6 +42,7 @@ class LogTail {
 
   const size_t limit_;
   size_t total_ = 0, matching_ = 0, text_bytes_ = 0;
+  std::pair<int64_t, size_t> removed_until_{INT64_MIN, 0};
   std::map<std::pair<int64_t, size_t>, LogLine> lines_;
 };
 

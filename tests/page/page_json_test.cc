@@ -107,6 +107,10 @@ TEST_CASE("the last lines of a log are bounded in bytes, too") {
   CHECK(tail.matching() == 10);
   REQUIRE(tail.lines().size() == 4);
   CHECK(tail.lines().begin()->first.first == 6);
+  LogLine early = line_of("early");
+  early.at_ms = 1;
+  tail.add(std::move(early), true);
+  CHECK(tail.lines().begin()->first.first == 6);  // no gap
   LogLine large = line_of(std::string(2 * LogTail::kTextMax, 'x'));
   large.at_ms = 10;
   tail.add(std::move(large), true);
