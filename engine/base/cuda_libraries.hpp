@@ -11,7 +11,7 @@ struct CudaLibraryName {
   std::vector<std::string> files;  // "libcudnn.so.9", the preferred release first
 };
 
-/// What the search depends on. Empty members are skipped.
+/// The environment that the search reads. Empty members are skipped.
 struct CudaSearch {
   std::string cuda_home, cuda_path, conda_prefix, virtual_env;
   std::string path;           // of programs: where python3 is

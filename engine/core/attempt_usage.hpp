@@ -15,7 +15,7 @@ struct AttemptUsage {
   int64_t gpu_used_us = -1;      // utilisation times time
   int64_t gpu_measured_us = -1;  // GPUs times the time in which their utilisation is known
   int64_t gpu_energy_mj = -1;
-  // Of a gang, all its ranks together:
+  // For a gang the sum over its ranks:
   int64_t connect_wait_us = -1;  // how long ranks were ready to connect before the last one was
   int64_t leave_wait_us = -1;    // from the ends of ranks' functions to that of the last one
   int64_t moved_bytes = -1;      // of files and large values that were sent between machines for it

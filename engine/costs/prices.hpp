@@ -47,7 +47,7 @@ int64_t gpu_price(const Prices& prices, const Labels& labels, const std::string&
 /// The highest price of any GPU; kNoPrice if none has a price.
 int64_t highest_gpu_price(const Prices& prices);
 
-/// Of a GB of 10^9 bytes that was sent between machines; kNoPrice if there is none.
+/// The price of a GB (10^9 bytes) that was sent between machines; kNoPrice if there is none.
 int64_t egress_price(const Prices& prices, const Labels& labels);
 
 /// Nothing where a price is missing for something that was held. Traffic without a price is free.

@@ -15,7 +15,7 @@ class ArrivedBlobs {
  public:
   /// A blob was downloaded.
   void add(const Digest& blob, uint64_t bytes);
-  /// The bytes of those among the blobs that nobody has claimed since they arrived.
+  /// The bytes of the blobs in the list that have arrived and have not been claimed.
   int64_t claim(const std::vector<BlobReference>& references);
 
  private:

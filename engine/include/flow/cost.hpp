@@ -37,9 +37,9 @@ struct CostRow {
   /// if the utilisation was never measured. `gpu_hours_unmeasured`: held without a measurement.
   std::optional<double> gpu_hours_used, gpu_hours_idle;
   double gpu_hours_unmeasured = 0;
-  /// Of the GPU-hours: while ranks of a gang waited for others, as far as that was measured.
+  /// The part of the GPU-hours in which ranks of a gang waited for others, as far as measured.
   std::optional<double> gpu_hours_rank;
-  /// Of the total, not of a row: GPU-hours that nothing held while tasks ran or waited for a slot.
+  /// Only in the total: GPU-hours that no attempt held while tasks ran or waited for a slot.
   /// `without_queue`: none of them waited for a GPU; `fragmented`: one did, but what was free did
   /// not suit it. Nothing if that is not known.
   std::optional<double> gpu_hours_without_queue, gpu_hours_fragmented;
