@@ -3,6 +3,11 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
+#include <mutex>
+#include <set>
+#include <utility>
+
 #include "kernels/cuda/cublaslt.hpp"
 #include "kernels/cuda/cudnn.hpp"
 #include "kernels/cuda/driver_version.hpp"
@@ -162,6 +167,42 @@ Status copy_to_host(char* to, const char* from, size_t bytes, void* stream) {
 Status copy_on_device(char* to, const char* from, size_t bytes, void* stream) {
   return status_of("copy",
                    cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, native(stream)));
+}
+
+namespace {
+
+// Lets `device` access the memory of `owner`'s pool, if the machine can. Otherwise the driver
+// copies through the host.
+void open_pool(int owner, int device) {
+  int can = 0;
+  cudaMemPool_t pool;
+  if (cudaDeviceCanAccessPeer(&can, device, owner) == cudaSuccess && can != 0 &&
+      cudaDeviceGetDefaultMemPool(&pool, owner) == cudaSuccess) {
+    cudaMemAccessDesc access{};
+    access.location.type = cudaMemLocationTypeDevice;
+    access.location.id = device;
+    access.flags = cudaMemAccessFlagsProtReadWrite;
+    (void)cudaMemPoolSetAccess(pool, &access, 1);
+  }
+  cudaGetLastError();
+}
+
+void open_pools(int a, int b) {
+  static std::mutex mutex;
+  static std::set<std::pair<int, int>> opened;
+  std::lock_guard lock(mutex);
+  if (!opened.emplace(std::min(a, b), std::max(a, b)).second) return;
+  open_pool(a, b);
+  open_pool(b, a);
+}
+
+}  // namespace
+
+Status copy_between_devices(char* to, int to_device, const char* from, int from_device,
+                            size_t bytes, void* stream) {
+  open_pools(to_device, from_device);
+  return status_of("take a copy of another GPU",
+                   cudaMemcpyPeerAsync(to, to_device, from, from_device, bytes, native(stream)));
 }
 Status set_bytes(char* to, int value, size_t bytes, void* stream) {
   return status_of("fill memory", cudaMemsetAsync(to, value, bytes, native(stream)));

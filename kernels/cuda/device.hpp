@@ -57,6 +57,10 @@ Status release_pinned(char* data);
 Status copy_to_device(char* to, const char* from, size_t bytes, void* stream);
 Status copy_to_host(char* to, const char* from, size_t bytes, void* stream);
 Status copy_on_device(char* to, const char* from, size_t bytes, void* stream);
+/// Between two devices' pools, directly if the machine can (NVLink, PCIe), else by the driver
+/// through the host. The stream is of either device.
+Status copy_between_devices(char* to, int to_device, const char* from, int from_device,
+                            size_t bytes, void* stream);
 Status set_bytes(char* to, int value, size_t bytes, void* stream);
 
 /// wait_for_event() returns when all work on the stream before the event is done.

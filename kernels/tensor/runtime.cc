@@ -288,6 +288,17 @@ void release_cached_memory(bool is_shared) {
   }
 }
 
+// Later work on `device` runs after the work so far on `other`.
+static void follow_stream(const Device& device, const Device& other) {
+  void* stream = stream_of(device).native;
+  void* followed = stream_of(other).native;  // and chooses the GPU that the event is of
+  void* event = checked(other, cuda::new_event());
+  Status status = cuda::record_event(event, followed);
+  if (status.ok()) status = cuda::follow_event(event, stream);
+  (void)cuda::free_event(event);  // once it is reached
+  check(other, status);
+}
+
 void move_bytes(const Device& from_device, const void* from, const Device& to_device, void* to,
                 size_t bytes) {
   if (from_device.kind == Device::symbol || to_device.kind == Device::symbol) reject_symbol();
@@ -303,14 +314,11 @@ void move_bytes(const Device& from_device, const void* from, const Device& to_de
     finish_calls(from_device, target, source, bytes);
   } else if (from_device == to_device) {
     check(from_device, cuda::copy_on_device(target, source, bytes, stream_of(from_device).native));
-  } else {  // through the host, in chunks
-    constexpr size_t kPiece = size_t{16} << 20;
-    std::vector<char> piece(std::min(bytes, kPiece));
-    for (size_t at = 0; at < bytes; at += kPiece) {
-      size_t length = std::min(kPiece, bytes - at);
-      move_bytes(from_device, source + at, {}, piece.data(), length);
-      move_bytes({}, piece.data(), to_device, target + at, length);
-    }
+  } else {
+    follow_stream(to_device, from_device);
+    check(to_device, cuda::copy_between_devices(target, to_device.index, source, from_device.index,
+                                                bytes, stream_of(to_device).native));
+    follow_stream(from_device, to_device);  // which may change or free the source
   }
 }
 

@@ -27,6 +27,7 @@ Status release_pinned(char*) { return none(); }
 Status copy_to_device(char*, const char*, size_t, void*) { return none(); }
 Status copy_to_host(char*, const char*, size_t, void*) { return none(); }
 Status copy_on_device(char*, const char*, size_t, void*) { return none(); }
+Status copy_between_devices(char*, int, const char*, int, size_t, void*) { return none(); }
 Status set_bytes(char*, int, size_t, void*) { return none(); }
 Result<void*> new_event() { return none(); }
 Status record_event(void*, void*) { return none(); }

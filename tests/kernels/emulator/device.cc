@@ -191,13 +191,14 @@ Status copy(char* to, bool to_device, const char* from, bool from_device, size_t
 
 }  // namespace
 
-Result<int> device_count() { return 1; }
+Result<int> device_count() { return device_control().devices.load(); }
 int needed_driver() { return 13000; }
 Result<DeviceInfo> describe(int device) {
-  if (device != 0) return environment_error("the GPU cannot be described: invalid device ordinal");
+  if (device < 0 || device >= device_control().devices)
+    return environment_error("the GPU cannot be described: invalid device ordinal");
   DeviceInfo info;
   info.name = "emulated";
-  info.id = "GPU-00000000-0000-0000-0000-000000000000";
+  info.id = "GPU-00000000-0000-0000-0000-00000000000" + std::to_string(device);
   emulator::wait_for_kernels();  // releases pending memory
   info.memory_free = memory().free_bytes();
   info.memory_total = kMemory;
@@ -206,7 +207,7 @@ Result<DeviceInfo> describe(int device) {
   return info;
 }
 Status set_device(int device) {
-  if (device == 0) return {};
+  if (device >= 0 && device < device_control().devices) return {};
   return environment_error("the GPU cannot be chosen: invalid device ordinal");
 }
 Result<void*> new_stream() {
@@ -297,6 +298,19 @@ Status copy_to_host(char* to, const char* from, size_t bytes, void* stream) {
 Status copy_on_device(char* to, const char* from, size_t bytes, void* stream) {
   return copy(to, true, from, true, bytes, stream);
 }
+Status copy_between_devices(char* to, int to_device, const char* from, int from_device,
+                            size_t bytes, void* stream) {
+  int devices = device_control().devices;
+  if (to_device == from_device || to_device >= devices || from_device >= devices ||
+      !memory().holds(to, bytes) || !memory().holds(from, bytes))
+    return environment_error("the GPU cannot copy: invalid argument");
+  device_control().peer_copies++;
+  emulator::enqueue(stream_of(stream), [=] {
+    Open open;
+    std::memcpy(to, from, bytes);
+  });
+  return {};
+}
 Status set_bytes(char* to, int value, size_t bytes, void* stream) {
   if (!memory().holds(to, bytes))
     return environment_error("the GPU cannot fill memory: invalid argument");
@@ -315,6 +329,13 @@ extern "C" __attribute__((visibility("default"), used)) void flow_emulator_put(v
                                                                                void (*work)(void*),
                                                                                void* argument) {
   flow::emulator::enqueue(flow::cuda::stream_of(stream), [=] { work(argument); });
+}
+// For a test library that accesses the memory itself, after all work so far.
+extern "C" __attribute__((visibility("default"), used)) void flow_emulator_access(
+    void (*work)(void*), void* argument) {
+  flow::emulator::wait_for_kernels();
+  flow::cuda::Open open;
+  work(argument);
 }
 // Copies as a kernel would; false if the device side is not GPU memory.
 extern "C" __attribute__((visibility("default"), used)) bool flow_emulator_copy(void* to,

@@ -102,6 +102,24 @@ TEST_CASE("a prepared GPU needs no pinned memory and no library later") {
   }).join();
 }
 
+TEST_CASE("a copy between GPUs is in the order of both streams and waits for neither") {
+  device_control().devices = 2;
+  std::thread([] {
+    const Device other{Device::cuda, 1};
+    Tensor x = Tensor::full(DType::f32, {kCount}, Number::of(1.0), kGpu);
+    CHECK(item_of(sum(Tensor::full(DType::f32, {kCount}, Number::of(1.0), other))) == kCount);
+    int waits = device_control().waits, copies = device_control().peer_copies;
+    Tensor there = move(twice(x), other);  // the source is freed at once
+    Tensor back = move(there, kGpu);
+    there = Tensor::full(DType::f32, {kCount}, Number::of(7.0), other);
+    CHECK(device_control().waits == waits);
+    CHECK(device_control().peer_copies == copies + 2);
+    CHECK(back.device() == kGpu);
+    CHECK(item_of(sum(back)) == 2 * kCount);
+  }).join();
+  device_control().devices = 1;
+}
+
 TEST_CASE("a thread that ends frees its stream, its scratch and its tensors' memory") {
   size_t used = pool().used, held = device_bytes_held();
   int streams = device_control().kernels_streams, idle = device_control().idle_releases;
