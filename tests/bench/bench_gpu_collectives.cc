@@ -1,6 +1,7 @@
 // all_reduce of f32 on all GPUs of this machine, by ctx.comm and by direct NCCL calls in the same
-// processes, in turns; the best of several rounds counts. With fewer than two GPUs, or without
-// NCCL, it prints that and exits with 77. Usage: bench_gpu_collectives [rounds]   (default 5)
+// processes, in turns; the best of several rounds counts. On one GPU NCCL moves nothing: the
+// figures are what the calls cost. Without a GPU or without NCCL it prints that and exits with 77.
+// Usage: bench_gpu_collectives [rounds]   (default 5)
 #include <unistd.h>
 
 #include <algorithm>
@@ -137,7 +138,7 @@ int main(int count, char** arguments) {
   if (count == 6 && std::string(arguments[1]) == "--rank") return be_rank(arguments);
   auto gpus = cuda::device_count();
   if (!gpus.ok()) return skip(gpus.error().message);
-  if (*gpus < 2) return skip(fmt::format("{} GPUs here, and it takes two", *gpus));
+  if (*gpus < 1) return skip("there is no GPU here");
   if (auto version = nccl_version(); !version.ok()) return skip(version.error().message);
   int rounds = count > 1 ? std::max(1, std::atoi(arguments[1])) : 5;
   std::string program = std::filesystem::absolute(arguments[0]).string();

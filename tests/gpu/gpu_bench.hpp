@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <functional>
 #include <memory>
@@ -87,5 +88,25 @@ class Bench {
   Room scratch_;
   std::vector<std::unique_ptr<Room>> rooms_;
 };
+
+/// Seconds of one call, the best of several rounds.
+inline double time_of(void* stream, const std::function<void()>& call) {
+  using Clock = std::chrono::steady_clock;
+  call();
+  must(cuda::wait_for(stream));
+  double best = 1e9;
+  for (int round = 0; round < 5; round++) {
+    constexpr int times = 10;
+    auto start = Clock::now();
+    for (int i = 0; i < times; i++) call();
+    must(cuda::wait_for(stream));
+    best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count() / times);
+  }
+  return best;
+}
+
+inline double time_of(Bench& b, const std::function<int()>& call) {
+  return time_of(b.stream.native, [&] { b.must_be(call()); });
+}
 
 }  // namespace flow::gpu

@@ -4,7 +4,6 @@
 // mismatch, and with 0 and a message without a GPU.
 #include <fmt/format.h>
 
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -14,6 +13,7 @@
 #include "tests/gpu/gpu_bench.hpp"
 #include "tests/gpu/gpu_kernels.hpp"
 #include "tests/gpu/gpu_large.hpp"
+#include "tests/gpu/gpu_products.hpp"
 #include "tests/gpu/gpu_same_bits.hpp"
 #include "tests/kernels/suite/suite.hpp"
 
@@ -26,7 +26,9 @@ using suite::Array;
 // Copies operands to the device with their gaps, and back.
 class DeviceRunner : public suite::Runner {
  public:
-  DeviceRunner(const Kernels& table, void* stream) : table_(table), stream_(stream) {}
+  /// Without repeats: one call, whose result is not compared with the CPU's row.
+  DeviceRunner(const Kernels& table, void* stream, bool repeats)
+      : table_(table), stream_(stream), repeats_(repeats) {}
   const Kernels& table() const override { return table_; }
 
   std::string run(const std::vector<Array*>& operands, const suite::Call& call) override {
@@ -45,7 +47,7 @@ class DeviceRunner : public suite::Runner {
       views.back().data = rooms.back()->data() + (each->view().data - each->memory());
     }
     std::string error = once(operands, before, rooms, views, call);
-    if (!error.empty()) return error;
+    if (!error.empty() || !repeats_) return error;
     std::vector<std::vector<char>> first;
     for (Array* each : operands)
       first.emplace_back(each ? each->memory() : nullptr,
@@ -142,6 +144,7 @@ class DeviceRunner : public suite::Runner {
 
   const Kernels& table_;
   void* stream_;
+  const bool repeats_;
 };
 
 // If cuDNN computed the convolutions so far, checks flow's own kernels too.
@@ -160,10 +163,11 @@ const char* doer_of(const std::string& row) {
   return cuda::cudnn_use().done > 0 ? ", by cuDNN and by flow" : ", by flow: no cuDNN";
 }
 
-// `only` names one family; empty means all.
-int check_rows(void* stream, const std::string& only) {
-  DeviceRunner runner(*cuda_kernels(), stream);
+// `only` names one family; empty means all. `of_a_kind`: see suite::Suite::most_of_a_kind.
+int check_rows(void* stream, const std::string& only, int64_t of_a_kind) {
+  DeviceRunner runner(*cuda_kernels(), stream, of_a_kind == 0);
   suite::Suite all(runner, suite::test_seed());
+  all.most_of_a_kind = of_a_kind;
   all.by_library = cuda::lt_version() > 0;
   struct Family {
     const char* name;
@@ -186,7 +190,8 @@ int check_rows(void* stream, const std::string& only) {
     runner.worst = 0;
     family.check(all);
     if (family.check == suite::check_conv_pool) check_own_convolutions(all);
-    fmt::print("# {}: f32 and f64 are within {:.1e} of the CPU's\n", family.name, runner.worst);
+    if (of_a_kind == 0)
+      fmt::print("# {}: f32 and f64 are within {:.1e} of the CPU's\n", family.name, runner.worst);
   }
   int64_t misses = 0;
   for (const auto& [row, line] : all.lines) {
@@ -199,26 +204,6 @@ int check_rows(void* stream, const std::string& only) {
 }
 
 // ---- speed
-
-// Seconds of one call, the best of several rounds.
-double time_of(void* stream, const std::function<void()>& call) {
-  using Clock = std::chrono::steady_clock;
-  call();
-  must(cuda::wait_for(stream));
-  double best = 1e9;
-  for (int round = 0; round < 5; round++) {
-    constexpr int times = 10;
-    auto start = Clock::now();
-    for (int i = 0; i < times; i++) call();
-    must(cuda::wait_for(stream));
-    best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count() / times);
-  }
-  return best;
-}
-
-double time_of(Bench& b, const std::function<int()>& call) {
-  return time_of(b.stream.native, [&] { b.must_be(call()); });
-}
 
 // The least share of its ceiling, in percent, that the implementation of a row should reach on any
 // GPU; 0: no floor. By the beginning of the row's name; the longest one counts.
@@ -235,6 +220,7 @@ double floor_of(const std::string& name) {
       {"rms_norm", 80},
       {"cross_entropy", 70},
       {"adamw", 85},
+      {"matmul 8192 bf16", 95},
       {"matmul 4096 bf16", 90},
       {"matmul 4096 bias gelu bf16", 85},
       {"attention bf16 64", 35},
@@ -319,24 +305,37 @@ void measure_attention(Bench& b, DType dtype, int64_t width, bool causal, double
   b.clear();
 }
 
+// The rate of the fastest product that cuBLASLt offers, and flow's product beside it. Without the
+// library a miss, and flow's own rate.
+double product_ceiling(Bench& b) {
+  constexpr int64_t n = 8192;
+  Result<double> raw = raw_product_rate(b.stream.native, n);
+  View x = b.random(DType::bf16, {n, n}), y = b.random(DType::bf16, {n, n});
+  View z = b.empty(DType::bf16, {n, n});
+  double seconds =
+      time_of(b, [&] { return b.table.matmul(b.stream, x, y, 1, 0, nullptr, Unary::identity, z); });
+  b.clear();
+  constexpr double amount = 2.0 * n * n * n;
+  if (!raw) {
+    fmt::print("MISS products have no ceiling: {}\n", raw.error().message);
+    below_floor++;
+    return amount / seconds;
+  }
+  print_speed("matmul 8192 bf16", amount, seconds, *raw, "GFLOP/s");
+  return *raw;
+}
+
 void measure(void* native) {
   Bench b(native);
   constexpr size_t bytes = size_t{1} << 30;
-  double copied = 0, products = 0;
+  double copied = 0;
   {
     Room from(bytes, native), to(bytes, native);
     double seconds =
         time_of(native, [&] { must(cuda::copy_on_device(to.data(), from.data(), bytes, native)); });
     copied = 2.0 * bytes / seconds;
   }
-  {
-    View x = b.random(DType::bf16, {8192, 8192}), y = b.random(DType::bf16, {8192, 8192});
-    View z = b.empty(DType::bf16, {8192, 8192});
-    double seconds = time_of(
-        b, [&] { return b.table.matmul(b.stream, x, y, 1, 0, nullptr, Unary::identity, z); });
-    products = 2.0 * 8192 * 8192 * 8192 / seconds;
-    b.clear();
-  }
+  double products = product_ceiling(b);
   fmt::print("ceilings of this run: {:.0f} GB/s copied, {:.0f} GFLOP/s in a bf16 product of 8192\n",
              copied / 1e9, products / 1e9);
   auto moves = [&](const char* name, double amount, const std::function<int()>& call) {
@@ -444,6 +443,8 @@ struct Options {
   int same_bits = 0;           // calls of each operation; 0: the other checks
   int64_t large_elements = 0;  // 0: the other checks
   bool is_small = false;       // for an emulated GPU
+  int64_t products = 0;        // size; 0: the other checks
+  int64_t of_a_kind = 0;       // checks of one operation, type and layout; 0: of all shapes
 };
 
 int run(const Options& options) {
@@ -462,11 +463,14 @@ int run(const Options& options) {
   int misses = 0;
   if (options.same_bits > 0) {
     misses = check_same_bits(stream, options.same_bits, options.is_small);
+  } else if (options.products > 0) {
+    double rate = must(raw_product_rate(stream, options.products));
+    fmt::print("{:.3g} GFLOP/s by direct calls of cuBLASLt\n", rate / 1e9);
   } else if (options.large_elements > 0) {
     misses = check_large(stream, options.large_elements);
   } else {
-    misses = check_rows(stream, options.only);
-    if (options.only.empty()) misses |= check_kernels(options.with_speed);
+    misses = check_rows(stream, options.only, options.of_a_kind);
+    if (options.only.empty() && options.of_a_kind == 0) misses |= check_kernels(options.with_speed);
     if (options.with_speed && options.only.empty()) measure(stream);
     if (below_floor > 0) fmt::print("MISS {} rows are slower than their floor\n", below_floor);
     misses += below_floor;
@@ -480,6 +484,8 @@ int run(const Options& options) {
 }  // namespace flow::gpu
 
 // gpu_check [--no-speed] [--only FAMILY]     all families, or one, against the CPU
+// gpu_check --sanitizer [--only FAMILY]      one shape of each operation, type and layout, once
+// gpu_check --products SIZE                  the rate of a bf16 product by cuBLASLt without flow
 // gpu_check --same-bits TIMES [--small]      the same bits in each call
 // gpu_check --large [--elements NUMBER]      more than 2^31 elements
 int main(int count, char** words) {
@@ -489,12 +495,17 @@ int main(int count, char** words) {
     bool has_value = i + 1 < count;
     if (word == "--no-speed") {
       options.with_speed = false;
+    } else if (word == "--sanitizer") {
+      options.with_speed = false;
+      options.of_a_kind = 1;
     } else if (word == "--small") {
       options.is_small = true;
     } else if (word == "--large") {
       options.large_elements = flow::gpu::kLargeElements;
     } else if (word == "--only" && has_value) {
       options.only = words[++i];
+    } else if (word == "--products" && has_value) {
+      options.products = std::atoll(words[++i]);
     } else if (word == "--same-bits" && has_value) {
       options.same_bits = std::atoi(words[++i]);
     } else if (word == "--elements" && has_value) {
@@ -502,8 +513,8 @@ int main(int count, char** words) {
           std::atoll(words[++i]) / flow::gpu::kLargeColumns * flow::gpu::kLargeColumns;
     } else {
       fmt::print(
-          "usage: gpu_check [--no-speed] [--only FAMILY] | --same-bits TIMES [--small] | --large "
-          "[--elements NUMBER]\n");
+          "usage: gpu_check [--no-speed | --sanitizer] [--only FAMILY] | --products SIZE |\n"
+          "       --same-bits TIMES [--small] | --large [--elements NUMBER]\n");
       return 2;
     }
   }

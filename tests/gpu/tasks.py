@@ -139,6 +139,18 @@ class Tasks(Place):
         shared, alone = self.run_script(GANG)
         self.assertEqual((shared, alone), ([3, "cuda:0"], [1, "cuda:0"]))
         self.assertIn("go through the hosts' memory, not by NCCL", self.good("logs", "last", "sum").out)
+        if self.has_nccl():
+            self.assertIn("collectives between GPUs go by NCCL", self.good("logs", "last", "alone").out)
+
+    def test_without_nccl_ranks_reduce_through_the_host(self):
+        self.write("p.lua", GANG)
+        self.exits(0, self.flow("run", "p.lua", FLOW_NCCL_LIB="off"))
+        self.assertEqual(self.show()["result"], [[3, "cuda:0"], [1, "cuda:0"]])
+        self.assertIn("go through the hosts' memory, not by NCCL", self.good("logs", "last", "alone").out)
+
+    def has_nccl(self):
+        checks = map(json.loads, self.good("doctor", "--json").out.splitlines())
+        return any(check["check"].startswith("NCCL") and check["verdict"] == "ok" for check in checks)
 
     def test_a_task_sees_its_gpu_by_uuid_and_others_see_none(self):
         bare, one, (device, _) = self.run_script(SEES)

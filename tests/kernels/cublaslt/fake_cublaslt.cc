@@ -3,6 +3,7 @@
 #include "fake_cublaslt.hpp"
 
 #include <cublasLt.h>
+#include <dlfcn.h>
 
 #include <cmath>
 #include <cstring>
@@ -112,6 +113,7 @@ EXPORT cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
   *handle = reinterpret_cast<cublasLtHandle_t>(&object);
   return CUBLAS_STATUS_SUCCESS;
 }
+EXPORT cublasStatus_t cublasLtDestroy(cublasLtHandle_t) { return CUBLAS_STATUS_SUCCESS; }
 EXPORT cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* made,
                                                cublasComputeType_t compute, cudaDataType_t scale) {
   *made = reinterpret_cast<cublasLtMatmulDesc_t>(new Product{compute, scale});
@@ -210,6 +212,17 @@ EXPORT cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
   *count = 1;
   return CUBLAS_STATUS_SUCCESS;
 }
+// Runs `work`, which reads and writes operands: of the host, or of an emulated GPU.
+template <typename Work>
+static void with_operands(Work work) {
+  using Access = void (*)(void (*)(void*), void*);
+  static const auto access = reinterpret_cast<Access>(dlsym(RTLD_DEFAULT, "flow_emulator_access"));
+  if (access)
+    access([](void* call) { (*static_cast<Work*>(call))(); }, &work);
+  else
+    work();
+}
+
 EXPORT cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t product,
                                      const void* alpha, const void* a, cublasLtMatrixLayout_t of_a,
                                      const void* b, cublasLtMatrixLayout_t of_b, const void* beta,
@@ -239,37 +252,39 @@ EXPORT cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t prod
   double by = wide ? *static_cast<const double*>(alpha) : *static_cast<const float*>(alpha);
   double plus = wide ? *static_cast<const double*>(beta) : *static_cast<const float*>(beta);
   uint32_t e = p.epilogue;
-  std::vector<double> sums(static_cast<size_t>(rows));
-  for (int64_t batch = 0; batch < out.batches; batch++)
-    for (int64_t column = 0; column < columns; column++)
-      for (int64_t row = 0; row < rows; row++) {
-        double value = 0;
-        for (int64_t k = 0; k < depth; k++)
-          value += rounded(element(a, left, p.a_operation, row, k, batch), p.compute) *
-                   rounded(element(b, right, p.b_operation, k, column, batch), p.compute);
-        int64_t at = row + column * out.leading + batch * out.batch;
-        value = by * value + (plus == 0 ? 0 : plus * read(c, out.type, at));
-        if (has(e, CUBLASLT_EPILOGUE_BIAS)) value += read(p.bias, out.type, row);
-        if (has(e, CUBLASLT_EPILOGUE_RELU)) value = value < 0 ? 0 : value;
-        if (has(e, CUBLASLT_EPILOGUE_DGELU)) {
-          double x = read(p.aux, out.type, row + column * p.aux_rows);
-          value = unary_backward_of<Unary::gelu_tanh>(x, x, value);
-          sums[static_cast<size_t>(row)] += value;
-        } else if (has(e, CUBLASLT_EPILOGUE_GELU)) {
-          if (has(e, CUBLASLT_EPILOGUE_GELU_AUX))
-            write(p.aux, out.type, row + column * p.aux_rows, value);
-          value = unary_of<Unary::gelu_tanh>(value);
+  with_operands([&] {
+    std::vector<double> sums(static_cast<size_t>(rows));
+    for (int64_t batch = 0; batch < out.batches; batch++)
+      for (int64_t column = 0; column < columns; column++)
+        for (int64_t row = 0; row < rows; row++) {
+          double value = 0;
+          for (int64_t k = 0; k < depth; k++)
+            value += rounded(element(a, left, p.a_operation, row, k, batch), p.compute) *
+                     rounded(element(b, right, p.b_operation, k, column, batch), p.compute);
+          int64_t at = row + column * out.leading + batch * out.batch;
+          value = by * value + (plus == 0 ? 0 : plus * read(c, out.type, at));
+          if (has(e, CUBLASLT_EPILOGUE_BIAS)) value += read(p.bias, out.type, row);
+          if (has(e, CUBLASLT_EPILOGUE_RELU)) value = value < 0 ? 0 : value;
+          if (has(e, CUBLASLT_EPILOGUE_DGELU)) {
+            double x = read(p.aux, out.type, row + column * p.aux_rows);
+            value = unary_backward_of<Unary::gelu_tanh>(x, x, value);
+            sums[static_cast<size_t>(row)] += value;
+          } else if (has(e, CUBLASLT_EPILOGUE_GELU)) {
+            if (has(e, CUBLASLT_EPILOGUE_GELU_AUX))
+              write(p.aux, out.type, row + column * p.aux_rows, value);
+            value = unary_of<Unary::gelu_tanh>(value);
+          }
+          write(d, out.type, at, value);
         }
-        write(d, out.type, at, value);
+    if (e == CUBLASLT_EPILOGUE_DGELU_BGRAD)
+      for (int64_t row = 0; row < rows; row++)
+        write(p.bias, out.type, row, sums[static_cast<size_t>(row)]);
+    if (e == CUBLASLT_EPILOGUE_BGRADB)
+      for (int64_t column = 0; column < columns; column++) {
+        double sum = 0;
+        for (int64_t k = 0; k < depth; k++) sum += element(b, right, p.b_operation, k, column, 0);
+        write(p.bias, out.type, column, sum);
       }
-  if (e == CUBLASLT_EPILOGUE_DGELU_BGRAD)
-    for (int64_t row = 0; row < rows; row++)
-      write(p.bias, out.type, row, sums[static_cast<size_t>(row)]);
-  if (e == CUBLASLT_EPILOGUE_BGRADB)
-    for (int64_t column = 0; column < columns; column++) {
-      double sum = 0;
-      for (int64_t k = 0; k < depth; k++) sum += element(b, right, p.b_operation, k, column, 0);
-      write(p.bias, out.type, column, sum);
-    }
+  });
   return CUBLAS_STATUS_SUCCESS;
 }

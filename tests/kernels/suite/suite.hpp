@@ -129,6 +129,8 @@ class Suite {
 
   Runner& runner;
   bool by_library = false;  // NVIDIA's may do products
+  /// Checks of one kind, which is a row's operation, type and layout; 0: of all shapes.
+  int64_t most_of_a_kind = 0;
   std::mt19937_64 random;
   uint64_t seed;
   std::map<std::string, Line> lines;
@@ -137,6 +139,8 @@ class Suite {
  private:
   void compare(const std::string& row, const std::string& what, const std::vector<Array*>& operands,
                const Call& call, const std::vector<Expect>& expects);
+
+  std::map<std::string, int64_t> kinds_;  // checks so far
 };
 
 constexpr DType kFloats[] = {DType::f32, DType::f64, DType::f16, DType::bf16};
