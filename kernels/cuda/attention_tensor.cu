@@ -9,17 +9,16 @@ using namespace tiles;
 constexpr double kLn2 = 0.69314718055994530942;
 constexpr int kStep = 64;  // keys
 
-// Fragments of queries per warp, and the parts of them that are kept in registers.
+// Fragments of queries per warp at most, and the parts of them that are kept in registers.
 template <int W>
 constexpr int kFragments = W <= 128 ? 2 : 1;
-template <int W>
+template <int W, int F>
 constexpr int kKept = W == 64    ? 4
-                      : W == 128 ? 0
-                      : W == 192 ? 12
+                      : W == 128 ? (F == 2 ? 0 : 8)
                                  : 12;
 
-template <int W>
-constexpr size_t kRoom = (kTile<W, kBlockRows<kFragments<W>>> + 2 * kTile<W, kStep>)*sizeof(Half);
+template <int W, int F>
+constexpr size_t kRoom = (kTile<W, kBlockRows<F>> + 2 * kTile<W, kStep>)*sizeof(Half);
 
 // A product that the compiler does not join with a sum.
 FLOW_DEVICE float rounded_product(float a, float b) {
@@ -103,11 +102,11 @@ struct RowsSoftmax {
   }
 };
 
-template <int W, typename T>
+template <int W, int F, typename T>
 __global__ void __launch_bounds__(kTensorThreads)
     tensor_attention_kernel(TensorSizes s, Tasks tasks, Heads<T> q, Heads<T> k, Heads<T> v,
                             Heads<T> out, double* lse) {
-  constexpr int F = kFragments<W>, rows = kBlockRows<F>;
+  constexpr int rows = kBlockRows<F>;
   T* queries = reinterpret_cast<T*>(dynamic_room());
   T* keys = queries + kTile<W, rows>;
   T* values = keys + kTile<W, kStep>;
@@ -125,7 +124,7 @@ __global__ void __launch_bounds__(kTensorThreads)
   wait_for_copies<0>();
   __syncthreads();
   if (s.scale < 0) negate_tile<W, rows>(queries);
-  OwnRows<W, F, kKept<W>, T> own;
+  OwnRows<W, F, kKept<W, F>, T> own;
   own.load(queries + me.first * kPitch<W>);
   float sums[F][W / 8][4] = {};
   RowsSoftmax<F> softmax(std::fmax(std::fabs(s.scale) * kLog2E, 1e-30f));
@@ -182,12 +181,15 @@ int tensor_attention(Stream& stream, const Attention& options, const View& q, co
   return with_tile(q, [&](auto type, auto width) {
     using T = decltype(type);
     constexpr int W = decltype(width)::value;
-    static_assert(kRoom<W> <= kRoomMax);
-    Tasks tasks = tasks_of(s.queries, kBlockRows<kFragments<W>>, s.heads, s.batches,
-                           int64_t{2} * s.keys * W * sizeof(T) * s.groups / s.heads);
-    return launch(stream, tensor_attention_kernel<W, T>, grid_of(tasks.count()), kTensorThreads,
-                  kRoom<W>, s, tasks, heads_of<T>(q), heads_of<T>(k), heads_of<T>(v),
-                  heads_of<T>(out), lse.at<double>());
+    return with_fragments<kFragments<W>>(s.queries, s.heads, s.batches, [&](auto fragments) {
+      constexpr int F = decltype(fragments)::value;
+      static_assert(kRoom<W, F> <= kRoomMax);
+      Tasks tasks = tasks_of(s.queries, kBlockRows<F>, s.heads, s.batches,
+                             int64_t{2} * s.keys * W * sizeof(T) * s.groups / s.heads);
+      return launch(stream, tensor_attention_kernel<W, F, T>, grid_of(tasks.count()),
+                    kTensorThreads, kRoom<W, F>, s, tasks, heads_of<T>(q), heads_of<T>(k),
+                    heads_of<T>(v), heads_of<T>(out), lse.at<double>());
+    });
   });
 }
 

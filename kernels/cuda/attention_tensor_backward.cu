@@ -9,28 +9,31 @@ using namespace tiles;
 
 constexpr int kStep = 32;  // rows of the other side
 
-// Of the kernel for the queries' gradients: fragments per warp, the parts of the queries and of the
-// gradients that are kept in registers, and the steps of which the tiles are in shared memory.
+// Of the kernel for the queries' gradients: fragments per warp at most, the parts of the queries
+// and of the gradients that are kept in registers, and the steps of which the tiles are in shared
+// memory.
 template <int W>
 constexpr int kQueryFragments = W <= 128 ? 2 : 1;
-template <int W>
+template <int W, int F>
 constexpr int kQueriesKept = W == 64    ? 4
-                             : W == 128 ? 0
+                             : W == 128 ? (F == 2 ? 0 : 8)
                              : W == 192 ? 12
                                         : 10;
-template <int W>
-constexpr int kGradsKept = W == 64 ? 4 : 0;
+template <int W, int F>
+constexpr int kGradsKept = W == 64              ? 4
+                           : W == 128 && F == 1 ? 8
+                                                : 0;
 template <int W>
 constexpr int kQueryStages = W <= 128 ? 2 : 1;
-template <int W>
-constexpr size_t kQueryRoom = (2 * kTile<W, kBlockRows<kQueryFragments<W>>> +
+template <int W, int F>
+constexpr size_t kQueryRoom = (2 * kTile<W, kBlockRows<F>> +
                                kQueryStages<W> * 2 * kTile<W, kStep>)*sizeof(Half);
 
-template <int W, typename T>
+template <int W, int F, typename T>
 __global__ void __launch_bounds__(kTensorThreads)
     tensor_queries_backward_kernel(TensorSizes s, Tasks tasks, Heads<T> q, Heads<T> k, Heads<T> v,
                                    Heads<T> grad, RowNumbers<float> numbers, Heads<T> dq) {
-  constexpr int F = kQueryFragments<W>, rows = kBlockRows<F>, stages = kQueryStages<W>;
+  constexpr int rows = kBlockRows<F>, stages = kQueryStages<W>;
   constexpr int tile = kTile<W, kStep>;
   T* queries = reinterpret_cast<T*>(dynamic_room());
   T* grads = queries + kTile<W, rows>;
@@ -66,8 +69,8 @@ __global__ void __launch_bounds__(kTensorThreads)
   }
   wait_for_copies<0>();
   __syncthreads();
-  OwnRows<W, F, kQueriesKept<W>, T> own;
-  OwnRows<W, F, kGradsKept<W>, T> own_grads;
+  OwnRows<W, F, kQueriesKept<W, F>, T> own;
+  OwnRows<W, F, kGradsKept<W, F>, T> own_grads;
   own.load(queries + me.first * kPitch<W>);
   own_grads.load(grads + me.first * kPitch<W>);
   float sums[F][W / 8][4] = {};
@@ -134,14 +137,14 @@ enum class Wanted { both, keys, values };
 
 template <int W>
 constexpr int kKeyFragments = W == 64 ? 2 : 1;
-template <int W, Wanted wanted>
-constexpr int kKeysKept = W == 64                  ? 0
+template <int W, int F, Wanted wanted>
+constexpr int kKeysKept = W == 64                  ? (F == 2 ? 0 : 4)
                           : W == 128               ? 8
                           : W == 192               ? 12
                           : wanted == Wanted::keys ? 12
                                                    : 16;
-template <int W>
-constexpr int kValuesKept = W == 64    ? 0
+template <int W, int F>
+constexpr int kValuesKept = W == 64    ? (F == 2 ? 0 : 4)
                             : W == 128 ? 5
                             : W == 192 ? 12
                                        : 0;
@@ -149,8 +152,8 @@ template <int W, Wanted wanted>
 constexpr int kKeyStages = W <= 128 || wanted == Wanted::values ? 2 : 1;
 template <int W, Wanted wanted>
 constexpr int kOwnTiles = wanted == Wanted::values ? 1 : 2;
-template <int W, Wanted wanted>
-constexpr size_t kKeyRoom = (kOwnTiles<W, wanted> * kTile<W, kBlockRows<kKeyFragments<W>>> +
+template <int W, int F, Wanted wanted>
+constexpr size_t kKeyRoom = (kOwnTiles<W, wanted> * kTile<W, kBlockRows<F>> +
                              kKeyStages<W, wanted> * 2 * kTile<W, kStep>)*sizeof(Half) +
                             kKeyStages<W, wanted> * 3 * kStep * sizeof(float);
 
@@ -171,12 +174,12 @@ struct alignas(8) Pair {
 FLOW_DEVICE Pair pair_at(const float* at) { return *reinterpret_cast<const Pair*>(at); }
 
 // Rows are keys here, and columns are queries.
-template <int W, Wanted wanted, typename T>
+template <int W, int F, Wanted wanted, typename T>
 __global__ void __launch_bounds__(kTensorThreads)
     tensor_keys_backward_kernel(TensorSizes s, Tasks tasks, Heads<T> q, Heads<T> k, Heads<T> v,
                                 Heads<T> grad, RowNumbers<float> of_rows, Heads<T> dk,
                                 Heads<T> dv) {
-  constexpr int F = kKeyFragments<W>, rows = kBlockRows<F>, stages = kKeyStages<W, wanted>;
+  constexpr int rows = kBlockRows<F>, stages = kKeyStages<W, wanted>;
   constexpr int tile = kTile<W, kStep>;
   constexpr bool for_keys = wanted != Wanted::values, for_values = wanted != Wanted::keys;
   T* keys = reinterpret_cast<T*>(dynamic_room());
@@ -213,8 +216,8 @@ __global__ void __launch_bounds__(kTensorThreads)
   commit_copies();
   wait_for_copies<0>();
   __syncthreads();
-  OwnRows<W, F, kKeysKept<W, wanted>, T> own;
-  OwnRows<W, F, kValuesKept<W>, T> own_values;
+  OwnRows<W, F, kKeysKept<W, F, wanted>, T> own;
+  OwnRows<W, F, kValuesKept<W, F>, T> own_values;
   own.load(keys + me.first * kPitch<W>);
   if constexpr (for_keys) own_values.load(values + me.first * kPitch<W>);
   float of_keys[F][W / 8][4] = {}, of_values[F][W / 8][4] = {};
@@ -307,30 +310,38 @@ int tensor_attention_backward(Stream& stream, const Attention& options, const Vi
     using T = decltype(type);
     constexpr int W = decltype(width)::value;
     constexpr int64_t row_bytes = int64_t{2} * W * sizeof(T);
-    static_assert(kQueryRoom<W> <= kRoomMax);
-    if (dq.count() > 0) {
-      Tasks tasks = tasks_of(s.queries, kBlockRows<kQueryFragments<W>>, s.heads, s.batches,
-                             row_bytes * s.keys * s.groups / s.heads);
-      FLOW_LAUNCH(launch(stream, tensor_queries_backward_kernel<W, T>, grid_of(tasks.count()),
-                         kTensorThreads, kQueryRoom<W>, s, tasks, heads_of<T>(q), heads_of<T>(k),
-                         heads_of<T>(v), heads_of<T>(grad), numbers, heads_of<T>(dq)));
-    }
+    if (dq.count() > 0)
+      FLOW_LAUNCH(
+          with_fragments<kQueryFragments<W>>(s.queries, s.heads, s.batches, [&](auto fragments) {
+            constexpr int F = decltype(fragments)::value;
+            static_assert(kQueryRoom<W, F> <= kRoomMax);
+            Tasks tasks = tasks_of(s.queries, kBlockRows<F>, s.heads, s.batches,
+                                   row_bytes * s.keys * s.groups / s.heads);
+            return launch(stream, tensor_queries_backward_kernel<W, F, T>, grid_of(tasks.count()),
+                          kTensorThreads, kQueryRoom<W, F>, s, tasks, heads_of<T>(q),
+                          heads_of<T>(k), heads_of<T>(v), heads_of<T>(grad), numbers,
+                          heads_of<T>(dq));
+          }));
     if (dk.count() == 0) return kDone;
-    Tasks tasks = tasks_of(s.keys, kBlockRows<kKeyFragments<W>>, s.groups, s.batches,
-                           row_bytes * s.queries * s.heads / s.groups);
-    auto launch_keys = [&](auto of_wanted) {
+    auto launch_keys = [&](auto fragments, auto of_wanted) {
+      constexpr int F = decltype(fragments)::value;
       constexpr Wanted wanted = decltype(of_wanted)::value;
-      static_assert(kKeyRoom<W, wanted> <= kRoomMax);
-      return launch(stream, tensor_keys_backward_kernel<W, wanted, T>, grid_of(tasks.count()),
-                    kTensorThreads, kKeyRoom<W, wanted>, s, tasks, heads_of<T>(q), heads_of<T>(k),
-                    heads_of<T>(v), heads_of<T>(grad), numbers, heads_of<T>(dk), heads_of<T>(dv));
+      static_assert(kKeyRoom<W, F, wanted> <= kRoomMax);
+      Tasks tasks = tasks_of(s.keys, kBlockRows<F>, s.groups, s.batches,
+                             row_bytes * s.queries * s.heads / s.groups);
+      return launch(stream, tensor_keys_backward_kernel<W, F, wanted, T>, grid_of(tasks.count()),
+                    kTensorThreads, kKeyRoom<W, F, wanted>, s, tasks, heads_of<T>(q),
+                    heads_of<T>(k), heads_of<T>(v), heads_of<T>(grad), numbers, heads_of<T>(dk),
+                    heads_of<T>(dv));
     };
-    if constexpr (W <= 128) {
-      return launch_keys(std::integral_constant<Wanted, Wanted::both>{});
-    } else {
-      FLOW_LAUNCH(launch_keys(std::integral_constant<Wanted, Wanted::values>{}));
-      return launch_keys(std::integral_constant<Wanted, Wanted::keys>{});
-    }
+    return with_fragments<kKeyFragments<W>>(s.keys, s.groups, s.batches, [&](auto fragments) {
+      if constexpr (W <= 128) {
+        return launch_keys(fragments, std::integral_constant<Wanted, Wanted::both>{});
+      } else {
+        FLOW_LAUNCH(launch_keys(fragments, std::integral_constant<Wanted, Wanted::values>{}));
+        return launch_keys(fragments, std::integral_constant<Wanted, Wanted::keys>{});
+      }
+    });
   });
 }
 

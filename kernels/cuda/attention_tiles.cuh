@@ -280,6 +280,23 @@ inline Tasks tasks_of(int rows, int block_rows, int heads, int batches, int64_t 
   return {across, heads, static_cast<int>(all), static_cast<int>(section)};
 }
 
+// Blocks that keep a large GPU busy: two for each multiprocessor. With fewer, blocks of half the
+// rows use more of it. The sizes alone decide.
+#ifdef FLOW_EMULATE
+constexpr int64_t kManyBlocks = 4;
+#else
+constexpr int64_t kManyBlocks = 264;
+#endif
+// Calls f(Constant<F>) for the fragments of a warp, `most` or 1.
+template <int most, typename Function>
+int with_fragments(int rows, int heads, int batches, Function f) {
+  if constexpr (most > 1) {
+    int64_t blocks = divide_up(rows, kBlockRows<most>) * heads * batches;
+    if (blocks >= kManyBlocks) return f(Constant<most>{});
+  }
+  return f(Constant<1>{});
+}
+
 using TensorSizes = AttentionSizes<float, int>;
 
 // x y + z, rounded once: the shares of large scores are as exact as the scores.

@@ -85,15 +85,15 @@ LOCAL = [
     (r"^cross_entropy_backward_kernel<Half>", 16, SPILLS),
 ]
 # Wavefronts per product of the main loop, at most. A fragment that a warp loads is used for two of its own: 1 wavefront. Heads
-# too wide for that use it once: 2. What is more is for own rows that do not stay in registers, and for the numbers of rows.
+# too wide for that, and the kernels for few blocks, use it once: 2. What is more is for own rows that do not stay in registers, and for the numbers of rows.
 WAVEFRONTS = [
-    (r"^tensor_attention_kernel<64", 1.1),
-    (r"^tensor_attention_kernel<128", 1.3),
+    (r"^tensor_attention_kernel<64, 2", 1.1),
+    (r"^tensor_attention_kernel<128, 2", 1.3),
     (r"^tensor_attention_kernel<", 2.1),
-    (r"^tensor_queries_backward_kernel<64", 1.1),
-    (r"^tensor_queries_backward_kernel<128", 1.7),
+    (r"^tensor_queries_backward_kernel<64, 2", 1.1),
+    (r"^tensor_queries_backward_kernel<128, 2", 1.7),
     (r"^tensor_queries_backward_kernel<", 2.5),
-    (r"^tensor_keys_backward_kernel<64", 1.8),
+    (r"^tensor_keys_backward_kernel<64, 2", 1.8),
     (r"^tensor_keys_backward_kernel<", 2.6),
 ]
 

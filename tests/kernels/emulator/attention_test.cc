@@ -73,14 +73,15 @@ struct Products {
   int64_t forward, backward;
 };
 // Of tensor cores, in an attention of 9 queries and keys and its gradients.
-Products products_of(DType dtype, int64_t width, suite::Layout layout = suite::Layout::dense) {
+Products products_of(DType dtype, int64_t width, suite::Layout layout = suite::Layout::dense,
+                     int64_t heads = 1) {
   using suite::Array, suite::Views;
   suite::HostRunner runner(*cuda_kernels(), [](bool reversed) { emulator::reversed = reversed; });
   suite::Suite made(runner, 1);
-  Shape shape{1, 1, 9, width};
+  Shape shape{1, heads, 9, width};
   Array q = made.filled(dtype, shape, layout), k = made.filled(dtype, shape, layout);
   Array v = made.filled(dtype, shape, layout), grad = made.filled(dtype, shape, layout);
-  Array out = made.filled(dtype, shape, layout), lse = made.filled(DType::f64, {1, 1, 9});
+  Array out = made.filled(dtype, shape, layout), lse = made.filled(DType::f64, {1, heads, 9});
   Array dq(dtype, shape, layout), dk(dtype, shape, layout), dv(dtype, shape, layout);
   int64_t start = emulator::products;
   CHECK(runner.run({&q, &k, &v, &out, &lse}, [](const Kernels& table, Stream& stream, Views x) {
@@ -93,6 +94,20 @@ Products products_of(DType dtype, int64_t width, suite::Layout layout = suite::L
                                                      x[4], x[5], x[6], x[7], x[8]);
                    }) == "");
   return {between - start, emulator::products - between};
+}
+
+TEST_CASE("attention: warps have two fragments of rows if there are many blocks") {
+  constexpr int64_t heads = 8;
+  for (int64_t width : {64, 128, 192, 256}) {
+    INFO(width);
+    Products few = products_of(DType::bf16, width);
+    Products many = products_of(DType::bf16, width, suite::Layout::dense, heads);
+    CHECK(many.forward == heads * few.forward * (width <= 128 ? 2 : 1));
+    if (width != 128) CHECK(many.backward == heads * few.backward * (width == 64 ? 2 : 1));
+    // Only the gradient of queries has two.
+    if (width == 128) CHECK(many.backward > heads * few.backward);
+    if (width == 128) CHECK(many.backward < heads * few.backward * 2);
+  }
 }
 
 TEST_CASE("attention: tensor cores compute what they take, and nothing else") {
