@@ -60,7 +60,8 @@ struct RowNumbers {
   FLOW_DEVICE C* delta() const { return data + 2 * count; }
 };
 
-// attention_tensor.cu; requires takes_tensor_cores() of the operands
+// attention_tensor.cu and attention_tensor_backward.cu; require takes_tensor_cores() of the
+// operands
 int tensor_attention(Stream&, const Attention&, const View& q, const View& k, const View& v,
                      const View& out, const View& lse);
 /// The logarithms in `numbers` are to base 2.

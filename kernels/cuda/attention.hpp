@@ -10,11 +10,10 @@ namespace flow::cuda {
 
 using namespace kernels;
 
-/// The widest head for tensor cores. Two sets of accumulators of a wider one would not fit in the
-/// registers.
-constexpr int64_t kTensorWidthMax = 128;
-constexpr int64_t kTensorPiece = 8;          // elements copied at once: 16 bytes
-constexpr int64_t kTensorRowsMax = 1 << 30;  // of a dimension: row indices are int
+constexpr int64_t kTensorWidthMax = 256;      // of a head: wider tiles do not fit in shared memory
+constexpr int64_t kTensorPiece = 8;           // elements copied at once: 16 bytes
+constexpr int64_t kTensorRowsMax = 1 << 30;   // of a dimension: row indices are int
+constexpr int64_t kTensorTilesMax = 1 << 30;  // of 64 rows: a block each
 
 /// Every row of a [b, h, t, d] operand is aligned to 16 bytes and has no gaps.
 inline bool has_aligned_rows(const View& view) {
@@ -32,6 +31,8 @@ inline bool takes_tensor_cores(std::initializer_list<const View*> operands) {
     if (width < 1 || width > kTensorWidthMax || width % kTensorPiece != 0) return false;
     for (int dim = 0; dim < 3; dim++)
       if (each->shape[dim] > kTensorRowsMax) return false;
+    int64_t heads = each->shape[0] * each->shape[1], tiles = (each->shape[2] + 63) / 64;
+    if (heads > 0 && tiles > kTensorTilesMax / heads) return false;
     if (!has_aligned_rows(*each)) return false;
   }
   return true;

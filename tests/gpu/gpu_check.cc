@@ -432,7 +432,7 @@ void measure(void* native) {
     b.clear();
   }
   for (DType dtype : {DType::f16, DType::bf16})
-    for (int64_t width : {64, 128})
+    for (int64_t width : {64, 128, 256})
       for (bool causal : {false, true}) measure_attention(b, dtype, width, causal, products);
   measure_convolutions(b, products);
 }

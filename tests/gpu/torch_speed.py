@@ -128,7 +128,7 @@ def matrix_products():
 
 def attention():
     for dtype, text in ((torch.float16, "f16"), (torch.bfloat16, "bf16")):
-        for width in (64, 128):
+        for width in (64, 128, 256):
             for causal in (False, True):
                 q, k, v = (random(dtype, 4, 16, 2048, width).requires_grad_() for _ in range(3))
                 grad = random(dtype, 4, 16, 2048, width)

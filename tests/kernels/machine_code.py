@@ -60,7 +60,8 @@ WIDTHS = [
 # Every kernel of these must be there: a name that no longer exists checks nothing.
 NAMED = ("each_kernel", "softmax_kernel", "softmax_backward_kernel", "cross_entropy_kernel", "cross_entropy_backward_kernel",
          "norm_kernel", "norm_backward_kernel", "norm_backward_parts_kernel", "reduce_kernel", "reduce_columns_kernel",
-         "squares_kernel", "gather_rows_kernel", "add_rows_kernel", "rotary_kernel")
+         "squares_kernel", "gather_rows_kernel", "add_rows_kernel", "rotary_kernel", "tensor_attention_kernel",
+         "tensor_queries_backward_kernel", "tensor_keys_backward_kernel")
 
 # Kernels that may have local memory, up to so many bytes of stack, and why. The first that matches decides.
 TRIGONOMETRY = "sin and cos of large angles reduce them with a table in local memory; other angles do not use it"
@@ -73,7 +74,7 @@ LOCAL = [
     (r"^each_kernel<\d+, FusedOp<", 512, "the interpreter of chains, where NVRTC is missing: its temporaries are indexed at run time"),
     (r"^(?:attention|queries_backward|keys_backward)_kernel<", 1024, CUDA_CORES + "attention that tensor cores do not take"),
     (r"^gemm_kernel<", 64, CUDA_CORES + "products and convolutions where cuBLASLt and cuDNN are missing"),
-    (r"^tensor_keys_backward_kernel<", 8, "one number of a thread, for blocks of 128 threads to be as many as shared memory allows"),
+    (r"^tensor_keys_backward_kernel<128", 16, "on sm_80, three numbers of a thread: all 255 registers are in use"),
     (r"^reduce(?:_columns)?_kernel<", 40, SPILLS),
     (r"^add_rows_kernel<1, double>", 8, SPILLS),
     (r"^sample_kernel<", 16, "one random number for each row, from a block of four words that is indexed at run time"),
@@ -83,10 +84,17 @@ LOCAL = [
     (r"^cross_entropy_kernel<double>", 16, SPILLS),
     (r"^cross_entropy_backward_kernel<Half>", 16, SPILLS),
 ]
-# Wavefronts per product of the main loop.
+# Wavefronts per product of the main loop, at most. A fragment that a warp loads is used for two of its own: 1 wavefront. Heads
+# too wide for that, and the kernels for few blocks, use it once: 2. What is more is for own rows that do not stay in registers, and for the numbers of rows.
 WAVEFRONTS = [
-    (r"^tensor_keys_backward_kernel<64", 3.3),  # two of its four products have 16 rows of each operand alone
-    (r"", 3.0),
+    (r"^tensor_attention_kernel<64, 2", 1.1),
+    (r"^tensor_attention_kernel<128, 2", 1.3),
+    (r"^tensor_attention_kernel<", 2.1),
+    (r"^tensor_queries_backward_kernel<64, 2", 1.1),
+    (r"^tensor_queries_backward_kernel<128, 2", 1.7),
+    (r"^tensor_queries_backward_kernel<", 2.5),
+    (r"^tensor_keys_backward_kernel<64, 2", 1.8),
+    (r"^tensor_keys_backward_kernel<", 2.6),
 ]
 
 
@@ -237,7 +245,7 @@ class Table:
         shared = ""
         if products > 0:
             shared = f"  {wavefronts} wavefronts for {products} products"
-            most = next(most for pattern, most in WAVEFRONTS if re.search(pattern, name))
+            most = next((most for pattern, most in WAVEFRONTS if re.search(pattern, name)), 0)
             if wavefronts > most * products:
                 problem(f"its main loop has {wavefronts} wavefronts of shared memory for {products} products")
         self.lines.append(f"{architecture:6} {registers_:3} x {threads:4} {stack:5} {code.load:4} {code.store:4} {code.local:4}  {name}{shared}")

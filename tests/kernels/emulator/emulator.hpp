@@ -38,6 +38,8 @@ extern Place place;
 extern bool reversed;
 /// Launches since the program began.
 extern int64_t launches;
+/// Products of tensor cores since the program began, one for each warp that takes part.
+extern int64_t products;
 /// If not null, called before and after each launch: the device's memory may be touched in between.
 extern void (*device_memory)(bool open);
 /// The error of the last launch that failed.

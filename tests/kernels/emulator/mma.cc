@@ -6,6 +6,9 @@
 #include "tests/kernels/emulator/emulator.hpp"
 
 namespace flow::emulator {
+
+int64_t products = 0;
+
 namespace {
 
 constexpr int kPiece = 16;  // bytes per lane in an exchange
@@ -70,6 +73,7 @@ Copies& my_copies() {
 void mma_16816(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
                float (*value)(uint16_t), const char* file, int line) {
   int self = lane(), first_row = place_in_d(self, 0).row, first_column = place_in_d(self, 0).column;
+  if (self == 0) products++;
   float rows[2][16], columns[2][16];
   // The exchange buffer is valid until the next exchange but one, so the needed values are copied
   // first.

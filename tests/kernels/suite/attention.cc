@@ -6,6 +6,7 @@ namespace {
 
 struct Case {
   int64_t b, h, g, t, s, d;
+  double scale = 1;  // of the scores, times 1 / sqrt(d)
 };
 
 // Sets one column of a matrix to `lift`, and rounds the others to eighths.
@@ -18,7 +19,7 @@ void lift_rows(Array& array, int64_t width, double lift) {
 // still exact in f32: only the remainder decides.
 void check_attention_case(Suite& s, DType dtype, const Case& c, bool causal, Layout layout,
                           double high = 2, double lift = 0) {
-  Attention options{causal, 1 / std::sqrt(static_cast<double>(c.d))};
+  Attention options{causal, c.scale / std::sqrt(static_cast<double>(c.d))};
   Shape of_q{c.b, c.h, c.t, c.d}, of_k{c.b, c.g, c.s, c.d};
   Array q = s.filled(dtype, of_q, layout, -high, high);
   Array k = s.filled(dtype, of_k, layout, -high, high);
@@ -118,9 +119,14 @@ void check_rotary(Suite& s, DType dtype, const Shape& shape, Layout layout) {
 
 // Operands for tensor cores, and operands that they do not take: rows that begin at any address.
 void check_small_floats(Suite& s) {
-  const Case cases[] = {{1, 2, 1, 1, 70, 40},  {1, 1, 1, 65, 130, 8},  {2, 2, 2, 3, 3, 16},
-                        {1, 1, 1, 80, 9, 80},  {1, 1, 1, 66, 66, 128}, {1, 4, 2, 17, 33, 64},
-                        {1, 1, 1, 100, 64, 64}};
+  const Case cases[] = {
+      {1, 2, 1, 1, 70, 40},       {1, 1, 1, 65, 130, 8},      {2, 2, 2, 3, 3, 16},
+      {1, 1, 1, 80, 9, 80},       {1, 1, 1, 66, 66, 128},     {1, 4, 2, 17, 33, 64},
+      {1, 1, 1, 100, 64, 64},     {1, 3, 1, 150, 170, 64},    {1, 2, 1, 140, 100, 128},
+      {1, 2, 1, 70, 80, 136},     {1, 1, 1, 80, 66, 192},     {2, 2, 1, 3, 70, 200},
+      {1, 4, 2, 17, 33, 256},     {1, 1, 1, 66, 129, 256},    {1, 1, 1, 80, 9, 256},
+      {1, 1, 1, 40, 70, 64, -1},  {1, 1, 1, 40, 70, 256, -1}, {1, 1, 1, 20, 30, 64, 0},
+      {1, 2, 1, 34, 200, 72, 0.3}};
   for (DType dtype : {DType::f16, DType::bf16})
     for (bool causal : {false, true}) {
       for (const Case& c : cases) {
