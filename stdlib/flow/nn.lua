@@ -486,15 +486,14 @@ function Cache:length_of(module)
   return entry and entry.length or 0
 end
 
--- Stores k and v [batch, groups, t, size] after the earlier ones of the module; returns views of all of them.
-function Cache:append(module, k, v)
+-- Stores k and v [batch, groups, t, size] after the earlier ones of the module; returns views of all of them. If they
+-- are halves of one tensor, `both` [batch, 2 * groups, t, size] is it, and one copy is enough.
+function Cache:append(module, k, v, both)
   local batch, groups, t, size = k:size(1), k:size(2), k:size(3), k:size(4)
   local entry = self._entries[module]
   if not entry then
-    local function room() 
-      return flow.zeros({ batch, groups, self.capacity, size }, { dtype = k.dtype, device = k.device })
-    end
-    entry = { k = room(), v = room(), length = 0 }
+    local room = flow.zeros({ batch, 2 * groups, self.capacity, size }, { dtype = k.dtype, device = k.device })
+    entry = { both = room, k = room:narrow(2, 1, groups), v = room:narrow(2, groups + 1, groups), length = 0 }
     self._entries[module] = entry
   end
   if entry.k:size(1) ~= batch then
@@ -504,8 +503,13 @@ function Cache:append(module, k, v)
   if length > self.capacity then
     error("this cache has room for " .. self.capacity .. " positions, not " .. length, 2)
   end
-  entry.k:narrow(3, entry.length + 1, t):copy_(k)
-  entry.v:narrow(3, entry.length + 1, t):copy_(v)
+  local function put(place, x) place:narrow(3, entry.length + 1, t):copy_(x) end
+  if both then
+    put(entry.both, both)
+  else
+    put(entry.k, k)
+    put(entry.v, v)
+  end
   entry.length, self.length = length, length
   return entry.k:narrow(3, 1, length), entry.v:narrow(3, 1, length)
 end
@@ -533,14 +537,14 @@ function Attention:init(width, heads, options)
 end
 
 -- All keys and values of the sequences, these being the last ones.
-local function extend(cache, module, k, v)
+local function extend(cache, module, k, v, both)
   if not module._causal then
     error("attention with a cache is causal: flow.nn.attention(width, heads, { causal = true })", 3)
   end
   if flow.is_grad_enabled() and k.requires_grad then
     error("attention with a cache records no gradients: call it in flow.no_grad", 3)
   end
-  return cache:append(module, k, v)
+  return cache:append(module, k, v, both)
 end
 
 -- With a cache (flow.nn.kv_cache), x continues the sequences whose keys and values are in it.
@@ -554,11 +558,12 @@ function Attention:forward(x, cache)
       return packed:narrow(3, first * size + 1, count * size):reshape(batch, t, count, size):t(2, 3)
     end
     local q, k, v = part(0, heads), part(heads, groups), part(heads + groups, groups)
+    local both = not self._rotary and part(heads, 2 * groups)
     if self._rotary then
       local first = cache and cache:length_of(self) or 0
       q, k = q:rotary(first, self._rotary), k:rotary(first, self._rotary)
     end
-    if cache then k, v = extend(cache, self, k, v) end
+    if cache then k, v = extend(cache, self, k, v, both) end
     y = q:attention(k, v, { causal = self._causal })
     y = y:t(2, 3):reshape(batch, t, heads * size)
   else
