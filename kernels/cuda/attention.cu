@@ -1,7 +1,8 @@
 // Attention over tiles of keys with an online softmax (Dao et al., "FlashAttention"): no memory of
 // the size of queries times keys. The backward recomputes the products, once per block of queries
 // and once per block of keys, so that each gradient is summed by one block in order. Four threads
-// share a row of a tile. Half floats in a layout for tensor cores use attention_tensor.cu.
+// share a row of a tile. Half floats in a layout for tensor cores use attention_tensor.cu, few
+// queries attention_decode.cu.
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/group.cuh"
 #include "kernels/cuda/launchers.hpp"
@@ -284,6 +285,7 @@ int attention(Stream& stream, Attention options, const View& q, const View& k, c
               const View& out, const View& lse) {
   if (q.shape[3] > kWidthMax) return kUnsupported;
   if (lse.count() == 0) return kDone;
+  if (takes_splits(q)) return decode_attention(stream, options, q, k, v, out, lse);
   if (takes_tensor_cores({&q, &k, &v, &out}))
     return tensor_attention(stream, options, q, k, v, out, lse);
   return visit_floats(q.dtype, [&](auto type) {

@@ -60,6 +60,10 @@ struct RowNumbers {
   FLOW_DEVICE C* delta() const { return data + 2 * count; }
 };
 
+// attention_decode.cu; requires takes_splits() of the queries
+int decode_attention(Stream&, const Attention&, const View& q, const View& k, const View& v,
+                     const View& out, const View& lse);
+
 // attention_tensor.cu and attention_tensor_backward.cu; require takes_tensor_cores() of the
 // operands
 int tensor_attention(Stream&, const Attention&, const View& q, const View& k, const View& v,

@@ -38,4 +38,8 @@ inline bool takes_tensor_cores(std::initializer_list<const View*> operands) {
   return true;
 }
 
+/// For up to so many queries of each head, attention_decode.cu splits the keys over several blocks.
+constexpr int64_t kDecodeQueriesMax = 4;
+inline bool takes_splits(const View& q) { return q.shape[2] <= kDecodeQueriesMax; }
+
 }  // namespace flow::cuda

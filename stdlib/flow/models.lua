@@ -52,23 +52,38 @@ function Gpt:init(options)
   end)
 end
 
--- Logits [batch, t, vocabulary] of tokens [batch, t], 1..vocabulary.
-function Gpt:forward(index)
-  local options = self._options
-  local t = index:size(2)
-  if t > options.context then
-    error("this model accepts " .. options.context .. " tokens at most, not " .. t, 2)
-  end
-  local x = self.tokens(index)
-  if self.positions then x = x + self.positions(flow.arange(t, index.device)) end
-  x = self.dropout(x)
-  for _, block in ipairs(self.blocks) do
-    x = options.checkpoint and self.training and flow.checkpoint(block, x) or block(x)
-  end
-  x = self.norm(x, true)
-  if self.head then return self.head(x) end
-  return x:linear(self.tokens.weight)
+-- Rows first + 1 to first + t. With a cache they are a view of the table, because for one token a copy of its position
+-- to a GPU takes longer than a layer.
+local function positions_of(positions, first, t, device, cache)
+  if cache and rawequal(positions.forward, nn.embedding.forward) then return positions.weight:narrow(1, first + 1, t) end
+  return positions(flow.arange(first + 1, first + t, device))
 end
+
+-- The residual stream [batch, t, width] after the blocks.
+local function stream_of(model, index, cache)
+  local options = model._options
+  local t, first = index:size(2), cache and cache.length or 0
+  if first + t > options.context then
+    error("this model accepts " .. options.context .. " tokens at most, not " .. first + t, 3)
+  end
+  local x = model.tokens(index)
+  if model.positions then x = x + positions_of(model.positions, first, t, index.device, cache) end
+  x = model.dropout(x)
+  for _, block in ipairs(model.blocks) do
+    x = options.checkpoint and model.training and flow.checkpoint(block, x) or block(x, cache)
+  end
+  return x
+end
+
+local function logits_of(model, x)
+  x = model.norm(x, true)
+  if model.head then return model.head(x) end
+  return x:linear(model.tokens.weight)
+end
+
+-- Logits [batch, t, vocabulary] of tokens [batch, t], 1..vocabulary. With a cache (flow.nn.kv_cache), these are the next
+-- tokens of its sequences.
+function Gpt:forward(index, cache) return logits_of(self, stream_of(self, index, cache)) end
 
 -- The mean cross entropy of `targets` [batch, t], in nats per token.
 function Gpt:loss(index, targets)
@@ -76,10 +91,36 @@ function Gpt:loss(index, targets)
   return nn.cross_entropy(logits:reshape(-1, logits:size(3)), targets:reshape(-1))
 end
 
-local generate_options = { temperature = true, top = true, seed = true }
+local generate_options = { temperature = true, top = true, seed = true, cache = true, dtype = true }
+local generate_types = { f32 = true, bf16 = true, f16 = true }
 
-local function check_generate(prompt, count, options)
-  if #prompt == 0 then error("model:generate takes a prompt of at least one token", 3) end
+-- Tokens [batch, t] of a prompt, and whether it is one of several.
+local function tokens_of(prompt, device)
+  local tokens = prompt
+  if not flow.is_tensor(prompt) then
+    if type(prompt) ~= "table" or #prompt == 0 or type(prompt[1]) == "table" and #prompt[1] == 0 then
+      error("model:generate takes a prompt of at least one token", 3)
+    end
+    for _, each in ipairs(prompt) do
+      if type(each) == "table" and #each ~= #prompt[1] then
+        error("model:generate takes several prompts only if they have as many tokens each, not " .. #prompt[1] .. " and "
+          .. #each, 3)
+      end
+    end
+    tokens = flow.tensor(prompt)
+  end
+  if tokens.dtype ~= "i64" and tokens.dtype ~= "i32" and tokens.dtype ~= "u8" then
+    error("model:generate takes tokens, which are integers, not numbers of " .. tokens.dtype, 3)
+  end
+  if tokens:dims() < 1 or tokens:dims() > 2 then
+    error("model:generate takes a prompt of one dimension, or prompts of two, not of " .. tokens:dims(), 3)
+  end
+  if tokens:size(-1) == 0 then error("model:generate takes a prompt of at least one token", 3) end
+  local is_batch = tokens:dims() == 2
+  return tokens:reshape(-1, tokens:size(-1)):to("i64", device), is_batch
+end
+
+local function check_generate(count, options)
   if math.type(count) ~= "integer" or count < 0 then
     error("model:generate takes a number of tokens, a whole number, not " .. tostring(count), 3)
   end
@@ -88,7 +129,7 @@ local function check_generate(prompt, count, options)
   end
   for name in pairs(options or {}) do
     if not generate_options[name] then
-      error("model:generate has no option `" .. tostring(name) .. "`: there are seed, temperature and top", 3)
+      error("model:generate has no option `" .. tostring(name) .. "`: there are cache, dtype, seed, temperature and top", 3)
     end
   end
   local given = options or {}
@@ -101,37 +142,87 @@ local function check_generate(prompt, count, options)
   if given.temperature ~= nil and (type(given.temperature) ~= "number" or not (given.temperature >= 0)) then
     error("model:generate: the option `temperature` is a number of 0 or more, not " .. tostring(given.temperature), 3)
   end
+  if given.cache ~= nil and type(given.cache) ~= "boolean" then
+    error("model:generate: the option `cache` is true or false, not " .. tostring(given.cache), 3)
+  end
+  if given.dtype ~= nil and not generate_types[given.dtype] then
+    error("model:generate: the option `dtype` is \"f32\", \"bf16\" or \"f16\", not " .. tostring(given.dtype), 3)
+  end
   return given
 end
 
--- Generates `count` tokens after `prompt` (a list, or a tensor of one dimension): a list. Options: temperature (1), top
--- (samples from the most likely ones only), seed.
+-- Whether all parts of the model are those that know caches: a module of the user's own may depend on any position.
+local function has_own_parts(model)
+  local inner = rawget(model, "_model") or model  -- of flow.nn.data_parallel
+  local same = rawequal(inner.forward, Gpt.forward)
+  for _, block in ipairs(model.blocks) do
+    same = same and rawequal(block.forward, nn.transformer_block.forward) and block.attention._causal
+      and rawequal(block.attention.forward, nn.attention.forward)
+  end
+  return same
+end
+
+local function last_of(x) return x:narrow(2, x:size(2), 1) end
+
+-- Logits [batch, vocabulary] after the last of `tokens`. While they fit into the context, only those that the cache
+-- does not have are computed. Later the window slides: each token has another position than before, or other
+-- predecessors, so all of them are computed again.
+local function next_logits(model, tokens, cache)
+  local context, count = model._options.context, tokens:size(2)
+  if count > context then tokens = tokens:narrow(2, count - context + 1, context) end
+  local logits
+  if not cache then
+    logits = last_of(model(tokens))
+  elseif count > context then
+    logits = logits_of(model, last_of(stream_of(model, tokens)))
+  else
+    logits = logits_of(model, last_of(stream_of(model, tokens:narrow(2, cache.length + 1, count - cache.length), cache)))
+  end
+  return logits:squeeze(2)
+end
+
+local function sample_of(logits, given, i)
+  if given.top and given.top < logits:size(2) then
+    local best = logits:topk(given.top)
+    logits = logits:masked_fill(logits:lt(best[{ {}, { given.top, given.top } }]), -math.huge)
+  end
+  return logits:sample(given.temperature or 1, given.seed and given.seed * 1000003 + i or nil)
+end
+
+-- Generates `count` tokens after `prompt` (a list, or a tensor of one dimension): a list. For several prompts of the
+-- same length, lists in a list or a tensor of two dimensions, a list of lists. Options: temperature (1), top (samples
+-- from the most likely ones only), seed, cache (false: computes all tokens again for each one), dtype (of products, as
+-- flow.autocast).
 function Gpt:generate(prompt, count, options)
-  local tokens = flow.is_tensor(prompt) and prompt:table() or flow.table.copy(prompt)
-  local given = check_generate(tokens, count, options)
-  local context, first = self._options.context, #tokens
+  local given = check_generate(count, options)
+  local device = self.tokens.weight.device
+  local start, is_batch = tokens_of(prompt, device)
+  local batch, first = start:size(1), start:size(2)
   local acting = {}
   self:apply(function(module)
     acting[#acting + 1] = { module, module.training }
     module.training = false
   end)
-  local ok, problem = pcall(flow.no_grad, function()
-    for i = 1, count do
-      local from = math.max(1, #tokens - context + 1)
-      local window = flow.tensor({ flow.table.slice(tokens, from, #tokens) }, self.tokens.weight.device)
-      local logits = self(window)[1]
-      logits = logits[{ { #logits, #logits } }]
-      if given.top and given.top < logits:size(2) then
-        local best = logits:topk(given.top)
-        logits = logits:masked_fill(logits:lt(best[{ {}, { given.top, given.top } }]), -math.huge)
-      end
-      local seed = given.seed and given.seed * 1000003 + i or nil
-      tokens[#tokens + 1] = logits:sample(given.temperature or 1, seed)[1]
+  local function run()
+    local tokens = flow.zeros({ batch, first + count }, { dtype = "i64", device = device })
+    tokens:narrow(2, 1, first):copy_(start)
+    local cache
+    if given.cache ~= false and has_own_parts(self) then
+      cache = nn.kv_cache(math.max(1, math.min(self._options.context, first + count - 1)))
     end
+    for i = 1, count do
+      local logits = next_logits(self, tokens:narrow(2, 1, first + i - 1), cache)
+      tokens:narrow(2, first + i, 1):copy_(sample_of(logits, given, i):unsqueeze(2))
+    end
+    return tokens:narrow(2, first + 1, count):table()
+  end
+  local ok, result = pcall(flow.no_grad, function()
+    if given.dtype then return flow.autocast(given.dtype, run) end
+    return run()
   end)
   for _, each in ipairs(acting) do each[1].training = each[2] end
-  if not ok then error(problem, 0) end
-  return flow.table.slice(tokens, first + 1, #tokens)
+  if not ok then error(result, 0) end
+  return is_batch and result or result[1]
 end
 
 models.gpt = Gpt

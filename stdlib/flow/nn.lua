@@ -461,6 +461,59 @@ nn.sequential = Sequential
 
 -- ---- transformers
 
+-- The keys and values of causal attention at earlier positions, so that each position is computed once. One cache
+-- serves all attention modules of a model: model(tokens, cache), with the next tokens of the same sequences each time.
+local Cache = {}
+Cache.__index = Cache
+
+-- flow.nn.kv_cache(capacity): `capacity` is the largest number of positions. The memory is allocated at the first call of
+-- each module, and is filled in place.
+function nn.kv_cache(capacity)
+  check_sizes("flow.nn.kv_cache", "flow.nn.kv_cache(1024)", capacity or 0)
+  return setmetatable({ capacity = capacity, length = 0, _entries = {} }, Cache)
+end
+
+-- Forgets all positions and keeps the memory.
+function Cache:clear()
+  self.length = 0
+  for _, entry in pairs(self._entries) do entry.length = 0 end
+  return self
+end
+
+-- The number of positions that a module has stored. During a forward, modules that ran have more than the others.
+function Cache:length_of(module)
+  local entry = self._entries[module]
+  return entry and entry.length or 0
+end
+
+-- Stores k and v [batch, groups, t, size] after the earlier ones of the module; returns views of all of them. If they
+-- are halves of one tensor, `both` [batch, 2 * groups, t, size] is it, and one copy is enough.
+function Cache:append(module, k, v, both)
+  local batch, groups, t, size = k:size(1), k:size(2), k:size(3), k:size(4)
+  local entry = self._entries[module]
+  if not entry then
+    local room = flow.zeros({ batch, 2 * groups, self.capacity, size }, { dtype = k.dtype, device = k.device })
+    entry = { both = room, k = room:narrow(2, 1, groups), v = room:narrow(2, groups + 1, groups), length = 0 }
+    self._entries[module] = entry
+  end
+  if entry.k:size(1) ~= batch then
+    error("this cache holds " .. entry.k:size(1) .. " sequences, not " .. batch .. ": one cache is for one batch", 2)
+  end
+  local length = entry.length + t
+  if length > self.capacity then
+    error("this cache has room for " .. self.capacity .. " positions, not " .. length, 2)
+  end
+  local function put(place, x) place:narrow(3, entry.length + 1, t):copy_(x) end
+  if both then
+    put(entry.both, both)
+  else
+    put(entry.k, k)
+    put(entry.v, v)
+  end
+  entry.length, self.length = length, length
+  return entry.k:narrow(3, 1, length), entry.v:narrow(3, 1, length)
+end
+
 local Attention = nn.class("Attention")
 
 -- Self-attention of x [batch, t, width] over `heads`; with `groups`, fewer keys and values than queries; with `rotary`
@@ -483,17 +536,35 @@ function Attention:init(width, heads, options)
   self.dropout = nn.dropout(given.dropout)
 end
 
-function Attention:forward(x)
+-- All keys and values of the sequences, these being the last ones.
+local function extend(cache, module, k, v, both)
+  if not module._causal then
+    error("attention with a cache is causal: flow.nn.attention(width, heads, { causal = true })", 3)
+  end
+  if flow.is_grad_enabled() and k.requires_grad then
+    error("attention with a cache records no gradients: call it in flow.no_grad", 3)
+  end
+  return cache:append(module, k, v, both)
+end
+
+-- With a cache (flow.nn.kv_cache), x continues the sequences whose keys and values are in it.
+function Attention:forward(x, cache)
   local packed = self.qkv(x)
   local heads, groups, size = self._heads, self._groups, self._size
   local y
-  if self._rotary then
+  if cache or self._rotary then
     local batch, t = x:size(1), x:size(2)
     local function part(first, count)
       return packed:narrow(3, first * size + 1, count * size):reshape(batch, t, count, size):t(2, 3)
     end
-    local q, k = part(0, heads):rotary(0, self._rotary), part(heads, groups):rotary(0, self._rotary)
-    y = q:attention(k, part(heads + groups, groups), { causal = self._causal })
+    local q, k, v = part(0, heads), part(heads, groups), part(heads + groups, groups)
+    local both = not self._rotary and part(heads, 2 * groups)
+    if self._rotary then
+      local first = cache and cache:length_of(self) or 0
+      q, k = q:rotary(first, self._rotary), k:rotary(first, self._rotary)
+    end
+    if cache then k, v = extend(cache, self, k, v, both) end
+    y = q:attention(k, v, { causal = self._causal })
     y = y:t(2, 3):reshape(batch, t, heads * size)
   else
     y = packed:self_attention(heads, { groups = groups, causal = self._causal })
@@ -530,8 +601,8 @@ function TransformerBlock:init(width, heads, options)
   self._activation = given.activation
 end
 
-function TransformerBlock:forward(x)
-  x = x + self.attention(self.norm1(x, true))
+function TransformerBlock:forward(x, cache)
+  x = x + self.attention(self.norm1(x, true), cache)
   local hidden
   if self.up.forward == Linear.forward and self._activation ~= "silu" then
     hidden = self.up(self.norm2(x, true), self._activation)

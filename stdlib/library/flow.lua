@@ -1272,6 +1272,15 @@ function nn.avg_pool2d(window, options) end
 ---@param layers flow.module[]
 ---@return flow.module
 function nn.sequential(layers) end
+---@class flow.kv_cache keys and values of causal attention at earlier positions
+---@field capacity integer
+---@field length integer the number of positions in it
+local kv_cache = {}
+---@return flow.kv_cache itself, without positions
+function kv_cache:clear() end
+---@param capacity integer the largest number of positions
+---@return flow.kv_cache
+function nn.kv_cache(capacity) end
 ---@param width integer
 ---@param heads integer
 ---@param options? { causal?: boolean, groups?: integer, bias?: boolean, dropout?: number, rotary?: boolean|number }
@@ -1321,8 +1330,20 @@ function nn.checkpoint(f, ...) end
 ---@class flow.models
 local models = {}
 ---@param options { vocabulary: integer, context?: integer, width?: integer, heads?: integer, layers?: integer, dropout?: number, tied?: boolean, rotary?: boolean|number, checkpoint?: boolean }
----@return flow.module model with loss(tokens, targets) and generate(prompt, count, options)
+---@return flow.gpt
 function models.gpt(options) end
+
+---@class flow.gpt: flow.module
+local gpt = {}
+---@param tokens flow.tensor [batch, t]
+---@param targets flow.tensor [batch, t]
+---@return flow.tensor
+function gpt:loss(tokens, targets) end
+---@param prompt integer[]|integer[][]|flow.tensor
+---@param count integer of tokens
+---@param options? { temperature?: number, top?: integer, seed?: integer, dtype?: "f32"|"bf16"|"f16", cache?: boolean }
+---@return integer[]|integer[][] tokens of each prompt
+function gpt:generate(prompt, count, options) end
 
 ---@class flow.optimizer
 local optimizer = {}

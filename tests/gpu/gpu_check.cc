@@ -325,6 +325,20 @@ double product_ceiling(Bench& b) {
   return *raw;
 }
 
+// One query for each head and many keys, as in generation with a cache; the ceiling is a copy.
+void measure_decoding(Bench& b, DType dtype, int64_t groups, double ceiling) {
+  constexpr int64_t batches = 8, heads = 32, keys = 8192, width = 128;
+  View q = b.random(dtype, {batches, heads, 1, width}), out = b.empty(dtype, q.shape);
+  View k = b.random(dtype, {batches, groups, keys, width}), v = b.random(dtype, k.shape);
+  View lse = b.empty(DType::f64, {batches, heads, 1});
+  Attention options{true, 1 / std::sqrt(static_cast<double>(width))};
+  double seconds =
+      time_of(b, [&] { return b.table.attention(b.stream, options, q, k, v, out, lse); });
+  print_speed(fmt::format("one query {} {} groups", dtype_name(dtype), groups),
+              2 * static_cast<double>(k.bytes()), seconds, ceiling, "GB/s   ");
+  b.clear();
+}
+
 void measure(void* native) {
   Bench b(native);
   constexpr size_t bytes = size_t{1} << 30;
@@ -434,6 +448,8 @@ void measure(void* native) {
   for (DType dtype : {DType::f16, DType::bf16})
     for (int64_t width : {64, 128, 256})
       for (bool causal : {false, true}) measure_attention(b, dtype, width, causal, products);
+  for (DType dtype : {DType::f32, DType::bf16})
+    for (int64_t groups : {32, 8}) measure_decoding(b, dtype, groups, copied);
   measure_convolutions(b, products);
 }
 

@@ -30,6 +30,7 @@ class SameBits {
   int check() {
     norms();
     attention();
+    decoding();
     cross_entropy();
     indices();
     products();
@@ -103,6 +104,17 @@ class SameBits {
     bench_.must_be(bench_.table.attention(bench_.stream, options, q, k, v, out, lse));
     same("attention_backward bf16", {dq, dk, dv}, [&](Stream& stream) {
       return bench_.table.attention_backward(stream, options, q, k, v, out, lse, grad, dq, dk, dv);
+    });
+  }
+
+  void decoding() {
+    Shape shape{size(4, 1), size(16, 2), size(8192, 48), 64};
+    View k = bench_.random(DType::bf16, shape), v = bench_.random(DType::bf16, shape);
+    shape[2] = 1;
+    View q = bench_.random(DType::bf16, shape), out = bench_.empty(DType::bf16, shape);
+    View lse = bench_.empty(DType::f64, Shape{shape[0], shape[1], 1});
+    same("attention of one query bf16", {out, lse}, [&](Stream& stream) {
+      return bench_.table.attention(stream, Attention{true, 0.125}, q, k, v, out, lse);
     });
   }
 

@@ -54,6 +54,8 @@ WIDTHS = [
     (r"^numbers_kernel<(?:int|float|long|double), (?:Bernoulli|Uniform)", 0, 128),
     (r"^rotary_kernel<1, ", 0, 0),
     (r"^rotary_kernel<", 128, 128),
+    (r"^decode_kernel<1, ", 0, 0),                                # for rows that allow no packs
+    (r"^decode_kernel<", 128, 0),                                 # stores one number for each row and column
     (r"^fused_\d+_\w+_kernel", 128, 128),
     (r"^tensor_\w+_kernel<", 0, 128),                             # loads are asynchronous copies to shared memory
 ]
@@ -61,7 +63,7 @@ WIDTHS = [
 NAMED = ("each_kernel", "softmax_kernel", "softmax_backward_kernel", "cross_entropy_kernel", "cross_entropy_backward_kernel",
          "norm_kernel", "norm_backward_kernel", "norm_backward_parts_kernel", "reduce_kernel", "reduce_columns_kernel",
          "squares_kernel", "gather_rows_kernel", "add_rows_kernel", "rotary_kernel", "tensor_attention_kernel",
-         "tensor_queries_backward_kernel", "tensor_keys_backward_kernel")
+         "tensor_queries_backward_kernel", "tensor_keys_backward_kernel", "decode_kernel")
 
 # Kernels that may have local memory, up to so many bytes of stack, and why. The first that matches decides.
 TRIGONOMETRY = "sin and cos of large angles reduce them with a table in local memory; other angles do not use it"

@@ -35,8 +35,24 @@ std::string script_of(int layers, int steps) {
          "return flow.pipeline('p', {}, function() t() end)\n";
 }
 
-int64_t launches_of(int layers, int steps) {
-  auto built = build({{"script.lua", script_of(layers, steps)}});
+// Generates after a prompt of 8 tokens, within the context.
+std::string generation_of(int layers, int tokens) {
+  return "local flow = require 'flow'\n"
+         "local t = flow.task('t', function(ctx)\n"
+         "  local model = flow.models.gpt { vocabulary = 131, context = 64, width = 32, heads = 2, "
+         "layers = " +
+         std::to_string(layers) +
+         " }\n"
+         "  model:to('cuda')\n"
+         "  model:generate({ 1, 2, 3, 4, 5, 6, 7, 8 }, " +
+         std::to_string(tokens) +
+         ", { dtype = 'bf16' })\n"
+         "end)\n"
+         "return flow.pipeline('p', {}, function() t() end)\n";
+}
+
+int64_t launches_of(const std::string& script) {
+  auto built = build({{"script.lua", script}});
   REQUIRE(built.ok());
   auto vm = make_script_vm();
   REQUIRE(vm->load(built->bundle).ok());
@@ -49,7 +65,12 @@ int64_t launches_of(int layers, int steps) {
 }
 
 // Of the third step: the first ones create what later ones keep.
-int64_t launches_of_step(int layers) { return launches_of(layers, 3) - launches_of(layers, 2); }
+int64_t launches_of_step(int layers) {
+  return launches_of(script_of(layers, 3)) - launches_of(script_of(layers, 2));
+}
+int64_t launches_of_token(int layers) {
+  return launches_of(generation_of(layers, 12)) - launches_of(generation_of(layers, 11));
+}
 
 TEST_CASE("a training step of a GPT launches no more kernels than listed") {
   int64_t one = launches_of_step(1), two = launches_of_step(2);
@@ -59,6 +80,16 @@ TEST_CASE("a training step of a GPT launches no more kernels than listed") {
               static_cast<long long>(rest + 12 * layer));
   CHECK(layer <= 35);
   CHECK(rest <= 46);
+}
+
+// Two of a layer are attention's: that of the splits and the one that joins them.
+TEST_CASE("a token that a GPT generates launches no more kernels than listed") {
+  int64_t one = launches_of_token(1), two = launches_of_token(2);
+  int64_t layer = two - one, rest = one - layer;
+  std::printf("launches per generated token: %lld per layer, %lld beside them\n",
+              static_cast<long long>(layer), static_cast<long long>(rest));
+  CHECK(layer <= 11);
+  CHECK(rest <= 20);
 }
 
 }  // namespace

@@ -141,6 +141,22 @@ void check_small_floats(Suite& s) {
     }
 }
 
+// Few queries, whose keys several blocks share: one split and many, odd lengths and widths, heads
+// that share keys, queries that see none.
+void check_few_queries(Suite& s) {
+  const Case cases[] = {{1, 2, 2, 1, 1, 64},   {1, 4, 2, 1, 37, 64},  {2, 4, 1, 1, 77, 128},
+                        {1, 8, 2, 3, 50, 80},  {1, 3, 1, 4, 29, 256}, {1, 2, 2, 1, 23, 7},
+                        {1, 2, 1, 2, 65, 33},  {2, 1, 1, 2, 9, 1},    {1, 2, 1, 4, 2, 16},
+                        {3, 5, 5, 1, 12, 200}, {1, 1, 1, 2, 0, 8},    {2, 6, 2, 1, 130, 40}};
+  for (DType dtype : kFloats)
+    for (const Case& c : cases)
+      for (Layout layout : {Layout::heads, Layout::shifted, Layout::rows})
+        check_attention_case(s, dtype, c, s.integer(0, 1) == 1, layout);
+  for (DType dtype : {DType::f16, DType::bf16})
+    check_attention_case(s, dtype, {1, 2, 1, 1, 70, 64}, true, Layout::dense, 32);
+  check_attention_case(s, DType::f32, {1, 2, 1, 2, 40, 16}, true, Layout::dense, 2, 256);
+}
+
 }  // namespace
 
 void check_attention(Suite& s) {
@@ -164,6 +180,7 @@ void check_attention(Suite& s) {
                            is_small ? 32 : 256);
     }
   check_small_floats(s);
+  check_few_queries(s);
 }
 
 }  // namespace flow::suite

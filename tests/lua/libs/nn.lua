@@ -406,7 +406,7 @@ why(nn.conv2d, 4, 6, 3, { groups = 4 })  -- expect: flow.nn.conv2d: 4 groups do 
 why(flow.models.gpt, 65)  -- expect: flow.models.gpt takes its options as a table, flow.models.gpt { vocabulary = 65 }, not a number
 for _, options in ipairs { { temprature = 0 }, { seed = 1.5 }, { temperature = -1 } } do
   print((select(2, pcall(gpt.generate, gpt, { 1 }, 2, options)):gsub(":%d+:", ":LINE:")))
-end  -- expect: nn.lua:LINE: model:generate has no option `temprature`: there are seed, temperature and top
+end  -- expect: nn.lua:LINE: model:generate has no option `temprature`: there are cache, dtype, seed, temperature and top
 -- expect: nn.lua:LINE: model:generate: the option `seed` is a whole number, not 1.5
 -- expect: nn.lua:LINE: model:generate: the option `temperature` is a number of 0 or more, not -1
 why(gpt.generate, gpt, { 1 }, 2, 0.8)  -- expect: model:generate takes its options as a table, { temperature = … }, not a number

@@ -167,3 +167,13 @@ local again = make(1 + ctx.rank)
 again[3]:requires_grad_(false)
 again = train(flow.nn.data_parallel(again, ctx.comm), own(x), own(y), 8)
 print(is_same_everywhere(again), distance(again, train(whole, x, y, 8)) < 1e-5)  -- expect: true	true
+
+-- A language model generates with its cache: after the prompt, one token each.
+local gpt = flow.nn.data_parallel(flow.models.gpt { vocabulary = 9, context = 8, width = 8, heads = 2, layers = 1 }, ctx.comm)
+local counts, embed = {}, gpt.tokens.forward
+function gpt.tokens:forward(index)
+  counts[#counts + 1] = index:size(2)
+  return embed(self, index)
+end
+local generated = gpt:generate({ 1, 2, 3 }, 4, { seed = 1 })
+print(table.concat(counts, " "), #generated)  -- expect: 3 1 1 1	4
