@@ -80,7 +80,8 @@ LOCAL = [
     (r"^norm_kernel<\w+, \w+, false>", 48, SPILLS + "; rows that are too long or not aligned for registers"),
     (r"^norm_backward_kernel<(?:double|float), ", 24, SPILLS),
     (r"^softmax(?:_backward)?_kernel<double", 40, SPILLS),
-    (r"^cross_entropy_kernel<double>", 16, SPILLS),
+    (r"^softmax_kernel<Half, false>", 8, SPILLS),
+    (r"^cross_entropy_kernel<double>", 72, SPILLS),
     (r"^cross_entropy_backward_kernel<Half>", 16, SPILLS),
 ]
 # Wavefronts per product of the main loop.
