@@ -200,15 +200,15 @@ struct Kernels {
   /// f32. If x is f32, y and its gradient may be f16 or bf16, here and in rms_norm.
   int (*layer_norm)(Stream&, const View& x, const View* weight, const View* bias, double eps,
                     const View& y, const View& mean, const View& rstd);
-  /// dx and, unless null, dweight and dbias (set, not added to).
+  /// dx and, unless null, dweight and dbias. The latter are set; dx is set, or added to if `adds`.
   int (*layer_norm_backward)(Stream&, const View& x, const View* weight, const View& mean,
                              const View& rstd, const View& grad, const View& dx,
-                             const View* dweight, const View* dbias);
+                             const View* dweight, const View* dbias, bool adds);
   /// y = x * rstd * weight with rstd = 1 / sqrt(mean(x²) + eps).
   int (*rms_norm)(Stream&, const View& x, const View* weight, double eps, const View& y,
                   const View& rstd);
   int (*rms_norm_backward)(Stream&, const View& x, const View* weight, const View& rstd,
-                           const View& grad, const View& dx, const View* dweight);
+                           const View& grad, const View& dx, const View* dweight, bool adds);
 
   // ---- products
   /// c[…, m, n] = alpha * a[…, m, k] b[…, k, n] + beta * c, then + bias[n] unless null, then

@@ -86,6 +86,38 @@ class ColumnSums {
   bool fits_ = true;
 };
 
+// A row that is added to a row of the view, in the compute type.
+class AddedRows {
+ public:
+  AddedRows(Scratch& scratch, const RowParts& parts, const View& view, bool adds)
+      : kind_(kind_of(view.dtype)), columns_(view.shape.last()), stored_(scratch, parts, view) {
+    if (!adds || columns_ == 0) return;
+    stride_ = (columns_ * static_cast<int64_t>(size_of_kind(kind_)) + 63) / 64 * 64;
+    room_ = scratch.take<char>(parts.parts * stride_);
+    fits_ = room_ != nullptr && stored_.fits();
+  }
+  bool fits() const { return fits_; }
+  void* of(int64_t part) const { return room_ + part * stride_; }
+  /// target = the view's row + the row of the part.
+  void add(int64_t part, int64_t row, void* target) const {
+    const void* old = stored_.read(part, row);
+    auto sum = [&](auto type) {
+      using C = decltype(type);
+      auto* to = static_cast<C*>(target);
+      for (int64_t i = 0; i < columns_; i++)
+        to[i] = static_cast<const C*>(old)[i] + static_cast<const C*>(of(part))[i];
+    };
+    kind_ == kF64 ? sum(double{}) : sum(float{});
+  }
+
+ private:
+  ArithmeticType kind_;
+  int64_t columns_, stride_ = 0;
+  RowBuffer stored_;
+  char* room_ = nullptr;
+  bool fits_ = true;
+};
+
 // Both norms; without means it is RMS norm.
 int norm(Stream& stream, const View& x, const View* weight, const View* bias, double eps,
          const View& y, const View* mean, const View& rstd) {
@@ -115,18 +147,19 @@ int norm(Stream& stream, const View& x, const View* weight, const View* bias, do
 
 int norm_backward(Stream& stream, const View& x, const View* weight, const View* mean,
                   const View& rstd, const View& grad, const View& dx, const View* dweight,
-                  const View* dbias) {
+                  const View* dbias, bool adds) {
   if (!is_float(x.dtype)) return kUnsupported;
   int64_t columns = x.shape.last();
   ArithmeticType kind = kind_of(x.dtype);
   RowParts parts(stream, rows_of(x), columns, kGrainCostly * 2);
   Scratch& scratch = stream.scratch;
   RowBuffer from(scratch, parts, x), grad_buffer(scratch, parts, grad), to(scratch, parts, dx);
+  AddedRows added(scratch, parts, dx, adds);
   Vector weights(scratch, weight, kind);
   ColumnSums weight_sums(scratch, parts, dweight, kind, columns),
       bias_sums(scratch, parts, dbias, kind, columns);
   if (!from.fits() || !grad_buffer.fits() || !to.fits() || !weights.fits() || !weight_sums.fits() ||
-      !bias_sums.fits())
+      !bias_sums.fits() || !added.fits())
     return kNeedsScratch;
   const Loops& use = loops();
   auto count = static_cast<double>(columns);
@@ -138,9 +171,11 @@ int norm_backward(Stream& stream, const View& x, const View* weight, const View*
       double middle = mean == nullptr ? 0 : statistic(*mean, row), scale = statistic(rstd, row);
       double sums[2] = {0, 0};
       use.normalize_sums[kind](in, middle, scale, weights.data(), grad_row, sums, columns);
-      use.normalize_backward[kind](
-          in, middle, scale, weights.data(), grad_row, mean == nullptr ? 0 : sums[0] / count,
-          sums[1] / count, to.target(part, row), weight_sums.of(part), bias_sums.of(part), columns);
+      use.normalize_backward[kind](in, middle, scale, weights.data(), grad_row,
+                                   mean == nullptr ? 0 : sums[0] / count, sums[1] / count,
+                                   adds ? added.of(part) : to.target(part, row),
+                                   weight_sums.of(part), bias_sums.of(part), columns);
+      if (adds) added.add(part, row, to.target(part, row));
       to.write(part, row);
       if ((row - first) % kRowsTogether == kRowsTogether - 1 || row == last - 1) {
         weight_sums.flush(part);
@@ -160,8 +195,8 @@ int layer_norm(Stream& stream, const View& x, const View* weight, const View* bi
 
 int layer_norm_backward(Stream& stream, const View& x, const View* weight, const View& mean,
                         const View& rstd, const View& grad, const View& dx, const View* dweight,
-                        const View* dbias) {
-  return norm_backward(stream, x, weight, &mean, rstd, grad, dx, dweight, dbias);
+                        const View* dbias, bool adds) {
+  return norm_backward(stream, x, weight, &mean, rstd, grad, dx, dweight, dbias, adds);
 }
 
 int rms_norm(Stream& stream, const View& x, const View* weight, double eps, const View& y,
@@ -170,8 +205,8 @@ int rms_norm(Stream& stream, const View& x, const View* weight, double eps, cons
 }
 
 int rms_norm_backward(Stream& stream, const View& x, const View* weight, const View& rstd,
-                      const View& grad, const View& dx, const View* dweight) {
-  return norm_backward(stream, x, weight, nullptr, rstd, grad, dx, dweight, nullptr);
+                      const View& grad, const View& dx, const View* dweight, bool adds) {
+  return norm_backward(stream, x, weight, nullptr, rstd, grad, dx, dweight, nullptr, adds);
 }
 
 }  // namespace

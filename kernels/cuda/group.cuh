@@ -82,16 +82,16 @@ FLOW_DEVICE Sums<C> sums_over_group(Group& group, Sums<C> sums) {
   return {over_warp(sums.first, Add{}), over_warp(sums.second, Add{})};
 }
 
-template <typename T>
-FLOW_DEVICE void unpack(Words<T, kPack<T>> words, Compute<T> (&to)[kPack<T>]) {
+template <typename T, int width>
+FLOW_DEVICE void unpack(Words<T, width> words, Compute<T> (&to)[width]) {
 #ifndef FLOW_EMULATE
   // A half float is converted again for each pass: its float would need another register.
-  if constexpr (is_small_float<T>)
+  if constexpr (is_small_float<T> && width == kPack<T>)
     asm volatile(""
                  : "+r"(words.at[0].x), "+r"(words.at[0].y), "+r"(words.at[0].z),
                    "+r"(words.at[0].w));
 #endif
-  T stored[kPack<T>];
+  T stored[width];
   __builtin_memcpy(stored, &words, sizeof words);
   widen(stored, to);
 }
@@ -129,10 +129,55 @@ class KeptRows {
   Words<T, kPack<T>> kept_[packs_of_thread][n];
 };
 
+#ifndef FLOW_EMULATE
+/// The larger ones of two pairs of half floats; a number if the other is NaN.
+template <typename T>
+FLOW_DEVICE uint32_t larger_pair(uint32_t a, uint32_t b) {
+  uint32_t result;
+  if constexpr (std::is_same_v<T, Brain>)
+    asm("max.bf16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
+  else
+    asm("max.f16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
+  return result;
+}
+#endif
+/// The largest of packs, as fmax finds it.
+template <typename T, int n>
+FLOW_DEVICE Compute<T> largest_of(const Words<T, kPack<T>> (&packs)[n]) {
+  using C = Compute<T>;
+  constexpr int width = kPack<T>;
+#ifndef FLOW_EMULATE
+  if constexpr (is_small_float<T>) {
+    constexpr int count = n * width / 2;
+    uint32_t pairs[count];
+    __builtin_memcpy(pairs, packs, sizeof pairs);
+    FLOW_UNROLL
+    for (int i = 2; i < count; i++) pairs[i % 2] = larger_pair<T>(pairs[i % 2], pairs[i]);
+    pairs[0] = larger_pair<T>(pairs[0], pairs[1]);
+    T two[2];
+    C both[2];
+    __builtin_memcpy(two, pairs, sizeof two);
+    widen(two, both);
+    return std::fmax(both[0], both[1]);
+  }
+#endif
+  C top = -static_cast<C>(INFINITY);
+  FLOW_UNROLL
+  for (int k = 0; k < n; k++) {
+    C x[width];
+    unpack(packs[k], x);
+    FLOW_UNROLL
+    for (int j = 0; j < width; j++) top = std::fmax(top, x[j]);
+  }
+  return top;
+}
+
 /// As KeptRows, for rows of any length and address: each pass reads them again.
 template <typename T, int n>
 class StreamedRows {
  public:
+  static constexpr int kAhead = 4 / n;  // loads that are under way together
+
   FLOW_DEVICE StreamedRows(Group group, int64_t columns, const T* const (&rows)[n], const T* to)
       : group_(group), columns_(columns) {
     uintptr_t addresses[n + 1];
@@ -145,7 +190,6 @@ class StreamedRows {
   }
   template <typename F>
   FLOW_DEVICE void each(F f) const {
-    constexpr int kAhead = 4 / n;  // loads that are under way together
     for (int64_t base = group_.rank; base < packs_.packs; base += group_.size * kAhead) {
       Words<T, kPack<T>> read[kAhead][n];
       FLOW_UNROLL
@@ -162,6 +206,33 @@ class StreamedRows {
           f(packs_.head + at * kPack<T>, Constant<kPack<T>>{}, values, k);
         }
     }
+    each_single(f);
+  }
+  /// Of one row: calls many(packs[kAhead]) where a thread has as many, and for the other elements
+  /// f as each() does.
+  template <typename Many, typename F>
+  FLOW_DEVICE void each_batch(Many many, F f) const {
+    static_assert(n == 1);
+    const T* from = rows_[0] + packs_.head;
+    int64_t at = group_.rank;
+    for (; at + (kAhead - 1) * group_.size < packs_.packs; at += kAhead * group_.size) {
+      Words<T, kPack<T>> read[kAhead];
+      FLOW_UNROLL
+      for (int k = 0; k < kAhead; k++)
+        read[k] = load_words<kPack<T>>(from + (at + k * group_.size) * kPack<T>);
+      many(read);
+    }
+    for (; at < packs_.packs; at += group_.size) {
+      Compute<T> values[1][kPack<T>];
+      unpack(load_words<kPack<T>>(from + at * kPack<T>), values[0]);
+      f(packs_.head + at * kPack<T>, Constant<kPack<T>>{}, values, 0);
+    }
+    each_single(f);
+  }
+
+ private:
+  template <typename F>
+  FLOW_DEVICE void each_single(F f) const {
     int64_t inside = packs_.packs * kPack<T>;
     for (int64_t i = group_.rank; i < columns_ - inside; i += group_.size) {
       int64_t at = i < packs_.head ? i : i + inside;
@@ -172,7 +243,6 @@ class StreamedRows {
     }
   }
 
- private:
   Group group_;
   int64_t columns_;
   const T* rows_[n];
@@ -253,15 +323,32 @@ struct Softmax {
   FLOW_DEVICE static Softmax empty() { return {-static_cast<C>(INFINITY), C(0)}; }
   /// What exponents are relative to: finite unless a number is infinite or NaN.
   FLOW_DEVICE C shift() const { return largest == -static_cast<C>(INFINITY) ? C(0) : largest; }
-  template <int width>
-  FLOW_DEVICE void add(const C (&x)[width]) {
-    C top = x[0];
-    for (int j = 1; j < width; j++) top = std::fmax(top, x[j]);
+  FLOW_DEVICE void raise_to(C top) {
     if (top > largest) {
       sum *= quick_exp(largest - top);
       largest = top;
     }
+  }
+  template <int width>
+  FLOW_DEVICE void add(const C (&x)[width]) {
+    C top = x[0];
+    for (int j = 1; j < width; j++) top = std::fmax(top, x[j]);
+    raise_to(top);
     for (int j = 0; j < width; j++) sum += quick_exp(x[j] - shift());
+  }
+  /// Several packs, with one comparison for all of them.
+  template <typename T, int n>
+  FLOW_DEVICE void add_packs(const Words<T, kPack<T>> (&packs)[n]) {
+    raise_to(largest_of<T>(packs));
+    C from = shift(), sums[n] = {};
+    FLOW_UNROLL
+    for (int k = 0; k < n; k++) {
+      C x[kPack<T>];
+      unpack(packs[k], x);
+      FLOW_UNROLL
+      for (int j = 0; j < kPack<T>; j++) sums[k] += quick_exp(x[j] - from);
+    }
+    for (int k = 0; k < n; k++) sum += sums[k];
   }
   /// The logarithm of the sum; NaN if a number is infinite.
   FLOW_DEVICE C log_sum() const {

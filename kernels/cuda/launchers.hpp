@@ -47,11 +47,11 @@ int layer_norm(Stream&, const View& x, const View* weight, const View* bias, dou
                const View& y, const View& mean, const View& rstd);
 int layer_norm_backward(Stream&, const View& x, const View* weight, const View& mean,
                         const View& rstd, const View& grad, const View& dx, const View* dweight,
-                        const View* dbias);
+                        const View* dbias, bool adds);
 int rms_norm(Stream&, const View& x, const View* weight, double eps, const View& y,
              const View& rstd);
 int rms_norm_backward(Stream&, const View& x, const View* weight, const View& rstd,
-                      const View& grad, const View& dx, const View* dweight);
+                      const View& grad, const View& dx, const View* dweight, bool adds);
 
 // matmul.cu
 int matmul(Stream&, const View& a, const View& b, double alpha, double beta, const View* bias,

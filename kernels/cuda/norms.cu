@@ -85,9 +85,108 @@ __global__ void __launch_bounds__(kRowThreadsMax, 2)
   });
 }
 
-// Rows of x and of a gradient of another type, which is read in each pass. `packs`: the gradient is
-// aligned where x's packs are.
-template <typename Reader, typename G, bool packs>
+// Rows at equal distances that a group keeps in registers, with the weights; the next row is read
+// while one is computed.
+template <typename T, typename Y, int packs>
+struct NormForward {
+  using C = Compute<T>;
+  static constexpr int width = kPack<T>;
+  using Numbers = C[packs][width];
+  using Row = Words<T, width>[packs];
+
+  int64_t count, stride[2];  // of rows, in x and y
+  int columns;
+  C share;  // 1 / columns
+  bool centered;
+  C eps;
+  const T* x;
+  Weights<T> weight, bias;
+  Y* y;
+  C* mean;
+  C* rstd;
+
+  FLOW_DEVICE int column(const Group& group, int pack) const {
+    return (group.rank + pack * group.size) * width;
+  }
+  FLOW_DEVICE void load_weights(const Group& group, Numbers& w, Numbers& b) const {
+    FLOW_UNROLL
+    for (int k = 0; k < packs; k++) {
+      for (int j = 0; j < width; j++) w[k][j] = b[k][j] = C(0);
+      if (int at = column(group, k); at < columns) {
+        weight.load_at(at, C(1), w[k]);
+        bias.load_at(at, C(0), b[k]);
+      }
+    }
+  }
+  FLOW_DEVICE void load_row(const Group& group, int64_t row, Row& to) const {
+    const T* from = x + row * stride[0];
+    FLOW_UNROLL
+    for (int k = 0; k < packs; k++) {
+      to[k] = {};
+      if (int at = column(group, k); at < columns) to[k] = load_words<width>(from + at);
+    }
+  }
+  FLOW_DEVICE void compute(Group& group, int64_t row, const Row& in, const Numbers& w,
+                           const Numbers& b) const {
+    C center = 0, squares = 0;
+    if (centered) {
+      FLOW_UNROLL
+      for (int k = 0; k < packs; k++) {
+        C part[width];
+        unpack(in[k], part);
+        FLOW_UNROLL
+        for (C each : part) center += each;
+      }
+      center = sum_over_group(group, center) * share;
+    }
+    FLOW_UNROLL
+    for (int k = 0; k < packs; k++)
+      if (column(group, k) < columns) {
+        C part[width];
+        unpack(in[k], part);
+        FLOW_UNROLL
+        for (C each : part) squares += (each - center) * (each - center);
+      }
+    C scale = C(1) / std::sqrt(sum_over_group(group, squares) * share + eps);
+    Y* to = y + row * stride[1];
+    FLOW_UNROLL
+    for (int k = 0; k < packs; k++)
+      if (int at = column(group, k); at < columns) {
+        C part[width];
+        unpack(in[k], part);
+        FLOW_UNROLL
+        for (int j = 0; j < width; j++) part[j] = (part[j] - center) * scale * w[k][j] + b[k][j];
+        store_as<width>(to + at, part);
+      }
+    if (group.rank == 0) {
+      if (centered) mean[row] = center;
+      rstd[row] = scale;
+    }
+  }
+};
+template <typename T, typename Y, int packs>
+__global__ void __launch_bounds__(kBlockThreads, 3)
+    norm_rows_kernel(NormForward<T, Y, packs> f, int threads_of_row) {
+  constexpr int width = kPack<T>;
+  Group group = group_of(threads_of_row);
+  int beside = static_cast<int>(blockDim.x) / group.size;
+  int64_t step = static_cast<int64_t>(gridDim.x) * beside;
+  int64_t row =
+      static_cast<int64_t>(blockIdx.x) * beside + static_cast<int>(threadIdx.x) / group.size;
+  if (row >= f.count) return;  // only whole warps: a larger group is the block
+  Compute<T> w[packs][width], b[packs][width];
+  f.load_weights(group, w, b);
+  Words<T, width> now[packs], next[packs];
+  f.load_row(group, row, next);
+  for (; row < f.count; row += step) {
+    __builtin_memcpy(now, next, sizeof now);
+    if (row + step < f.count) f.load_row(group, row + step, next);
+    f.compute(group, row, now, w, b);
+  }
+}
+
+// Rows of x and of a gradient of another type, which is read element by element in each pass.
+template <typename Reader, typename G>
 class RowsWithGradient {
  public:
   FLOW_DEVICE RowsWithGradient(const Reader& x, const G* grad) : x_(x), grad_(grad) {}
@@ -97,10 +196,7 @@ class RowsWithGradient {
       constexpr int n = decltype(width)::value;
       float both[2][n];
       for (int j = 0; j < n; j++) both[0][j] = part[0][j];
-      if constexpr (packs)
-        load_as<n>(grad_ + i, both[1]);
-      else
-        for (int j = 0; j < n; j++) both[1][j] = convert<float>(grad_[i + j]);
+      for (int j = 0; j < n; j++) both[1][j] = convert<float>(grad_[i + j]);
       f(i, width, both, pack);
     });
   }
@@ -109,6 +205,15 @@ class RowsWithGradient {
   const Reader& x_;
   const G* grad_;
 };
+
+/// Adds the numbers at `from`.
+template <int width, typename T>
+FLOW_DEVICE void add_stored(const T* from, Compute<T> (&to)[width]) {
+  Compute<T> stored[width];
+  load_as<width>(from, stored);
+  FLOW_UNROLL
+  for (int j = 0; j < width; j++) to[j] += stored[j];
+}
 
 // dx = rstd (g w - mean(g w) - xhat mean(g w xhat)); the first mean only for layer norm.
 template <typename T, typename G>
@@ -121,20 +226,19 @@ struct NormBackward {
   const C* rstd;
   const G* grad;
   T* dx;
+  bool adds;  // to dx
 
-  /// Of one row; extra(pack, its element, gradient, xhat) is called for each element.
-  template <typename Read, typename F>
-  FLOW_DEVICE void row(Group& group, C columns, C center, C scale, const Read& both, T* to,
-                       F extra) const {
+  /// Of one row.
+  template <typename Read>
+  FLOW_DEVICE void row(Group& group, C columns, C center, C scale, const Read& both, T* to) const {
     Sums<C> sums{0, 0};
-    both.each([&](int64_t i, auto width, auto& v, int pack) {
+    both.each([&](int64_t i, auto width, auto& v, int) {
       C w[decltype(width)::value];
       weight.load_at(i, C(1), w);
       for (int j = 0; j < decltype(width)::value; j++) {
         C normal = (v[0][j] - center) * scale, weighted = v[1][j] * w[j];
         sums.first += weighted;
         sums.second += weighted * normal;
-        extra(pack, j, v[1][j], normal);
       }
     });
     sums = sums_over_group(group, sums);
@@ -146,6 +250,7 @@ struct NormBackward {
         C normal = (v[0][j] - center) * scale;
         w[j] = (v[1][j] * w[j] - from_mean - normal * from_square) * scale;
       }
+      if (adds) add_stored<decltype(width)::value>(to + i, w);
       store_as<decltype(width)::value>(to + i, w);
     });
   }
@@ -160,58 +265,159 @@ __global__ void __launch_bounds__(kRowThreadsMax)
     T* to = f.dx + offset[2];
     auto compute = [&](const auto& both) {
       f.row(group, static_cast<C>(rows.columns), f.centered ? f.mean[row] : C(0), f.rstd[row], both,
-            to, [](int, int, C, C) {});
+            to);
     };
     if constexpr (std::is_same_v<T, G>) {
       compute(StreamedRows<T, 2>(group, rows.columns, {f.x + offset[0], f.grad + offset[1]}, to));
     } else {
       StreamedRows<T, 1> x(group, rows.columns, {f.x + offset[0]}, to);
-      compute(RowsWithGradient<StreamedRows<T, 1>, G, false>(x, f.grad + offset[1]));
+      compute(RowsWithGradient<StreamedRows<T, 1>, G>(x, f.grad + offset[1]));
     }
   });
 }
 
-// Packs of a row that a thread keeps, with the sums of its columns for the weights' gradients.
-template <typename T>
-constexpr int kNormPacks = is_small_float<T> ? 2 : 4;
+// A thread's packs of a row of x and of its gradient, and the row's moments.
+template <typename T, typename G, int packs>
+struct NormRow {
+  Words<T, kPack<T>> x[packs];
+  Words<G, kPack<T>> grad[packs];
+  Compute<T> center, scale;
+};
+
+// As NormBackward, for rows at equal distances that a group keeps in registers, and the sums over
+// them for the weights' gradients.
+template <typename T, typename G, int packs>
+struct NormBackwardParts {
+  using C = Compute<T>;
+  static constexpr int width = kPack<T>;
+  using Numbers = C[packs][width];
+  /// Whether the registers suffice for the weights, and for a row that is read while another one is
+  /// computed.
+  static constexpr bool kAhead = packs <= 2;
+  /// Whether they suffice for a row of dx, to which it is added, too.
+  static constexpr bool kStoredAhead = packs * width <= 8;
+
+  NormBackward<T, G> f;
+  int64_t count, stride[3];  // of rows, in x, grad and dx
+  int columns;
+  C share;  // 1 / columns
+
+  FLOW_DEVICE int column(const Group& group, int pack) const {
+    return (group.rank + pack * group.size) * width;
+  }
+  FLOW_DEVICE void load_weight(const Group& group, int pack, C (&to)[width]) const {
+    for (int j = 0; j < width; j++) to[j] = C(0);
+    if (int at = column(group, pack); at < columns) f.weight.load_at(at, C(1), to);
+  }
+  /// The weights, if they are kept: otherwise each row loads them.
+  FLOW_DEVICE void keep_weight(const Group& group, Numbers& to) const {
+    FLOW_UNROLL
+    for (int k = 0; k < packs; k++) load_weight(group, k, to[k]);
+  }
+  FLOW_DEVICE void weight_of(const Group& group, const Numbers& kept, int pack,
+                             C (&to)[width]) const {
+    if constexpr (kAhead)
+      __builtin_memcpy(to, kept[pack], sizeof to);
+    else
+      load_weight(group, pack, to);
+  }
+  /// Packs beyond the row are zeros: they add nothing to a sum.
+  FLOW_DEVICE void load_row(const Group& group, int64_t row, NormRow<T, G, packs>& to) const {
+    const T* x = f.x + row * stride[0];
+    const G* grad = f.grad + row * stride[1];
+    FLOW_UNROLL
+    for (int k = 0; k < packs; k++) {
+      to.x[k] = {};
+      to.grad[k] = {};
+      if (int at = column(group, k); at < columns) {
+        to.x[k] = load_words<width>(x + at);
+        to.grad[k] = load_words<width>(grad + at);
+      }
+    }
+    to.center = f.centered ? f.mean[row] : C(0);
+    to.scale = f.rstd[row];
+  }
+  FLOW_DEVICE void load_stored(const Group& group, const T* from,
+                               Words<T, width> (&to)[packs]) const {
+    FLOW_UNROLL
+    for (int k = 0; k < packs; k++) {
+      to[k] = {};
+      if (int at = column(group, k); at < columns) to[k] = load_words<width>(from + at);
+    }
+  }
+  FLOW_DEVICE void add_row(Group& group, int64_t row, const NormRow<T, G, packs>& in,
+                           const Numbers& weight, Numbers& of_weight, Numbers& of_bias) const {
+    T* to = f.dx + row * stride[2];
+    Words<T, width> stored[packs] = {};
+    if (kStoredAhead && f.adds) load_stored(group, to, stored);
+    Sums<C> sums{0, 0};
+    FLOW_UNROLL
+    for (int k = 0; k < packs; k++) {
+      C x[width], grad[width], w[width];
+      unpack(in.x[k], x);
+      unpack(in.grad[k], grad);
+      weight_of(group, weight, k, w);
+      FLOW_UNROLL
+      for (int j = 0; j < width; j++) {
+        C normal = (x[j] - in.center) * in.scale, weighted = grad[j] * w[j];
+        sums.first += weighted;
+        sums.second += weighted * normal;
+        of_weight[k][j] += grad[j] * normal;
+        of_bias[k][j] += grad[j];
+      }
+    }
+    sums = sums_over_group(group, sums);
+    C constant = f.centered ? -(sums.first * share) * in.scale : C(0);
+    C slope = -(sums.second * share) * in.scale * in.scale;
+    if (!kStoredAhead && f.adds) load_stored(group, to, stored);
+    FLOW_UNROLL
+    for (int k = 0; k < packs; k++) {
+      C x[width], grad[width], w[width];
+      unpack(in.x[k], x);
+      unpack(in.grad[k], grad);
+      weight_of(group, weight, k, w);
+      FLOW_UNROLL
+      for (int j = 0; j < width; j++)
+        grad[j] = grad[j] * w[j] * in.scale + ((x[j] - in.center) * slope + constant);
+      if (f.adds) {
+        unpack(stored[k], x);
+        FLOW_UNROLL
+        for (int j = 0; j < width; j++) grad[j] += x[j];
+      }
+      if (int at = column(group, k); at < columns) store_as<width>(to + at, grad);
+    }
+  }
+};
 
 // Each group has `part` rows, of which it sums the weights' gradients on the way.
-template <typename T, typename G>
+template <typename T, typename G, int packs>
 __global__ void __launch_bounds__(kRowThreadsMax)
-    norm_backward_parts_kernel(Rows<3> rows, int threads_of_row, NormBackward<T, G> f, int64_t part,
-                               Compute<T>* dweight, Compute<T>* dbias) {
-  using C = Compute<T>;
-  constexpr int packs = kNormPacks<T>, width = kPack<T>;
+    norm_backward_parts_kernel(NormBackwardParts<T, G, packs> parts, int threads_of_row,
+                               int64_t part, Compute<T>* dweight, Compute<T>* dbias) {
+  constexpr int width = kPack<T>;
+  constexpr bool ahead = NormBackwardParts<T, G, packs>::kAhead;
   Group group = group_of(threads_of_row);
   int64_t number = static_cast<int64_t>(blockIdx.x) * (static_cast<int>(blockDim.x) / group.size) +
                    static_cast<int>(threadIdx.x) / group.size;
-  int64_t first = number * part, last = least(first + part, rows.index_math.count);
-  if (first >= last) return;  // only whole warps: a larger group is the block
-  C of_weight[packs][width] = {}, of_bias[packs][width] = {};
-  for (int64_t row = first; row < last; row++) {
-    int64_t offset[3];
-    rows.index_math.at(row, offset);
-    T* to = f.dx + offset[2];
-    auto compute = [&](const auto& both) {
-      f.row(group, static_cast<C>(rows.columns), f.centered ? f.mean[row] : C(0), f.rstd[row], both,
-            to, [&](int pack, int j, C gradient, C normal) {
-              of_weight[pack][j] += gradient * normal;
-              of_bias[pack][j] += gradient;
-            });
-    };
-    if constexpr (std::is_same_v<T, G>) {
-      compute(
-          KeptRows<T, 2, packs>(group, rows.columns, {f.x + offset[0], f.grad + offset[1]}, to));
-    } else {
-      KeptRows<T, 1, packs> x(group, rows.columns, {f.x + offset[0]}, to);
-      compute(RowsWithGradient<KeptRows<T, 1, packs>, G, true>(x, f.grad + offset[1]));
-    }
+  int64_t row = number * part, last = least(row + part, parts.count);
+  if (row >= last) return;  // only whole warps: a larger group is the block
+  Compute<T> of_weight[packs][width] = {}, of_bias[packs][width] = {}, weight[packs][width];
+  if (ahead) parts.keep_weight(group, weight);
+  NormRow<T, G, packs> now, next;
+  if (ahead) parts.load_row(group, row, next);
+  for (; row < last; row++) {
+    if (ahead)
+      now = next;
+    else
+      parts.load_row(group, row, now);
+    if (ahead && row + 1 < last) parts.load_row(group, row + 1, next);
+    parts.add_row(group, row, now, weight, of_weight, of_bias);
   }
   FLOW_UNROLL
   for (int k = 0; k < packs; k++)
-    if (int at = (group.rank + k * group.size) * width; at < rows.columns) {
-      store<width>(dweight + number * rows.columns + at, of_weight[k]);
-      if (dbias) store<width>(dbias + number * rows.columns + at, of_bias[k]);
+    if (int at = parts.column(group, k); at < parts.columns) {
+      store<width>(dweight + number * parts.columns + at, of_weight[k]);
+      if (dbias) store<width>(dbias + number * parts.columns + at, of_bias[k]);
     }
 }
 
@@ -239,48 +445,65 @@ __global__ void __launch_bounds__(kBlockThreads)
   if (dbias) dbias[at] = of_bias;
 }
 
+// The sums of the parts' columns, to a tensor of any float type.
 template <typename C>
-struct ColumnSums {
-  C at[kBlockThreads / kWarp][kWarp];
+struct PartSums {
+  const C* parts;  // null: nothing to do
+  char* out;
+  int64_t stride;
+  DType type;
+
+  FLOW_DEVICE void put(int64_t column, C value) const {
+    int64_t at = column * stride;
+    if (type == DType::f32) reinterpret_cast<float*>(out)[at] = static_cast<float>(value);
+    if (type == DType::f64) reinterpret_cast<double*>(out)[at] = static_cast<double>(value);
+    if (type == DType::f16) reinterpret_cast<Half*>(out)[at] = convert<Half>(value);
+    if (type == DType::bf16) reinterpret_cast<Brain*>(out)[at] = convert<Brain>(value);
+  }
 };
-// A block has kWarp columns; its warps share the parts.
-template <typename C, typename To>
-__global__ void __launch_bounds__(kBlockThreads)
-    sum_parts_kernel(const C* parts, int64_t count, int64_t columns, To* out, int64_t stride) {
-  constexpr int warps = kBlockThreads / kWarp, ahead = 4;
-  auto& sums = shared_room<ColumnSums<C>>();
-  int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
-  int64_t column = int64_t{blockIdx.x} * kWarp + lane;
-  C sum[ahead] = {};
-  if (column < columns)
-    for (int64_t base = warp; base < count; base += ahead * warps) {
-      FLOW_UNROLL
-      for (int k = 0; k < ahead; k++)
-        if (base + k * warps < count) sum[k] += parts[(base + k * warps) * columns + column];
-    }
-  sums.at[warp][lane] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
-  __syncthreads();
-  if (warp > 0 || column >= columns) return;
-  C all = 0;
-  for (int k = 0; k < warps; k++) all += sums.at[k][lane];
-  out[column * stride] = convert<To>(all);
+template <typename C>
+PartSums<C> part_sums(const C* parts, const View* out) {
+  if (!parts || !out || out->count() == 0) return {nullptr, nullptr, 0, DType::f32};
+  return {parts, out->data, out->strides[0], out->dtype};
 }
 
+constexpr int kSumColumns = 8;  // of a block: 32 or 64 bytes of a part
 template <typename C>
-int sum_parts(Stream& stream, const C* parts, int64_t count, const View* out) {
-  if (!out || out->count() == 0) return kDone;
-  return visit_floats(out->dtype, [&](auto type) {
-    using To = decltype(type);
-    return launch(stream, sum_parts_kernel<C, To>, grid_of(divide_up(out->count(), kWarp)),
-                  kBlockThreads, 0, parts, count, out->count(), out->at<To>(), out->strides[0]);
-  });
+struct ColumnSums {
+  C at[kBlockThreads / kSumColumns][kSumColumns];
+};
+// Of the weight's gradient, and in blocks with a y of 1 of the bias's.
+template <typename C>
+__global__ void __launch_bounds__(kBlockThreads)
+    sum_parts_kernel(PartSums<C> of_weight, PartSums<C> of_bias, int64_t count, int64_t columns) {
+  constexpr int deep = kBlockThreads / kSumColumns, ahead = 8;
+  PartSums<C> sums = blockIdx.y == 0 ? of_weight : of_bias;
+  if (!sums.parts) return;
+  auto& shared = shared_room<ColumnSums<C>>();
+  int x = static_cast<int>(threadIdx.x) % kSumColumns;
+  int y = static_cast<int>(threadIdx.x) / kSumColumns;
+  int64_t column = int64_t{blockIdx.x} * kSumColumns + x;
+  C sum[ahead] = {};
+  if (column < columns)
+    for (int64_t base = y; base < count; base += ahead * deep) {
+      FLOW_UNROLL
+      for (int k = 0; k < ahead; k++)
+        if (base + k * deep < count) sum[k] += sums.parts[(base + k * deep) * columns + column];
+    }
+  for (int k = 1; k < ahead; k++) sum[0] += sum[k];
+  shared.at[y][x] = sum[0];
+  __syncthreads();
+  if (y > 0 || column >= columns) return;
+  C all = 0;
+  for (int k = 0; k < deep; k++) all += shared.at[k][x];
+  sums.put(column, all);
 }
 
 // Minimum number of rows of a part, and approximate number of threads of all parts.
 #ifdef FLOW_EMULATE
 constexpr int64_t kPartRows = 2, kPartThreads = 1024;
 #else
-constexpr int64_t kPartRows = 16, kPartThreads = 131072;
+constexpr int64_t kPartRows = 16, kPartThreads = 132 * 1024;
 #endif
 
 // Calls f(x's type, another's): the same, or f32 and a smaller float.
@@ -297,6 +520,29 @@ int visit_norm(const View& x, const View& other, F f) {
   });
 }
 
+// Calls f(Constant<packs of a thread>) for rows that a group can keep in registers. Few packs leave
+// registers for more warps.
+template <typename T, typename F>
+int with_norm_packs(int64_t columns, F f) {
+  int64_t packs = divide_up(columns, kPack<T>);
+  if constexpr (is_small_float<T>) {
+    bool one = packs <= kWarp || (packs > 2 * kWarp && packs <= kBlockThreads);
+    return one ? f(Constant<1>{}) : f(Constant<2>{});
+  } else if constexpr (std::is_same_v<T, float>) {
+    return packs <= 2 * kRowThreadsMax ? f(Constant<2>{}) : f(Constant<4>{});
+  } else {
+    return f(Constant<4>{});
+  }
+}
+
+// Blocks that fill the device several times; each has several rows, for which it loads the weights
+// once.
+#ifdef FLOW_EMULATE
+constexpr int64_t kNormBlocks = 3;
+#else
+constexpr int64_t kNormBlocks = 132 * 12;
+#endif
+
 int norm(Stream& stream, bool centered, const View& x, const View* weight, const View* bias,
          double eps, const View& y, const View* mean, const View& rstd) {
   if (rstd.count() == 0) return kDone;
@@ -305,64 +551,132 @@ int norm(Stream& stream, bool centered, const View& x, const View* weight, const
     using Y = decltype(of_y);
     using C = Compute<T>;
     Rows<2> rows = rows_of<2>({&x, &y});
-    RowLaunch shape = kept_rows<T, 2>(rows, {&x, &y}, kKeptPacks, kRowThreadsMax);
-    bool kept = shape.threads > 0;
-    if (!kept) shape = rows_for(rows.index_math.count, rows.columns);
-    return launch(stream, kept ? norm_kernel<T, Y, true> : norm_kernel<T, Y, false>,
-                  grid_of(shape.blocks), shape.threads, 0, rows, shape.threads_of_row, centered,
-                  x.at<T>(), weights_of<T>(weight), weights_of<T>(bias), static_cast<C>(eps),
-                  y.at<Y>(), mean ? mean->at<C>() : nullptr, rstd.at<C>());
+    auto any_rows = [&] {
+      RowLaunch shape = kept_rows<T, 2>(rows, {&x, &y}, kKeptPacks, kRowThreadsMax);
+      bool kept = shape.threads > 0;
+      if (!kept) shape = rows_for(rows.index_math.count, rows.columns);
+      return launch(stream, kept ? norm_kernel<T, Y, true> : norm_kernel<T, Y, false>,
+                    grid_of(shape.blocks), shape.threads, 0, rows, shape.threads_of_row, centered,
+                    x.at<T>(), weights_of<T>(weight), weights_of<T>(bias), static_cast<C>(eps),
+                    y.at<Y>(), mean ? mean->at<C>() : nullptr, rstd.at<C>());
+    };
+    if (rows.index_math.rank > 1) return any_rows();
+    return with_norm_packs<T>(rows.columns, [&](auto packs) {
+      constexpr int number = decltype(packs)::value;
+      if constexpr (number <= 2) {
+        RowLaunch shape = kept_rows<T, 2>(rows, {&x, &y}, number, kBlockThreads);
+        if (shape.threads == 0) return any_rows();
+        NormForward<T, Y, number> f{rows.index_math.count,
+                                    {rows.index_math.strides[0][0], rows.index_math.strides[1][0]},
+                                    static_cast<int>(rows.columns),
+                                    C(1) / static_cast<C>(rows.columns),
+                                    centered,
+                                    static_cast<C>(eps),
+                                    x.at<T>(),
+                                    weights_of<T>(weight),
+                                    weights_of<T>(bias),
+                                    y.at<Y>(),
+                                    mean ? mean->at<C>() : nullptr,
+                                    rstd.at<C>()};
+        return launch(stream, norm_rows_kernel<T, Y, number>,
+                      grid_of(least(shape.blocks, kNormBlocks)), shape.threads, 0, f,
+                      shape.threads_of_row);
+      } else {
+        return any_rows();
+      }
+    });
   });
 }
 
+// Launches the kernel that computes dx and the weights' gradients in one pass, if rows allow it:
+// then `shape` has threads.
+template <typename T, typename G>
+struct NormBackwardLaunch {
+  using C = Compute<T>;
+  Stream& stream;
+  NormBackward<T, G> f;
+  const View &x, &grad, &dx;
+  const View *dweight, *dbias;
+  C* sums = nullptr;
+  C* bias_sums = nullptr;
+
+  bool take(int64_t parts) {
+    int64_t columns = x.shape.last();
+    sums = stream.scratch.take<C>(parts * columns);
+    if (dbias) bias_sums = stream.scratch.take<C>(parts * columns);
+    return sums && (!dbias || bias_sums);
+  }
+  int add_up(int64_t parts) const {
+    int64_t columns = x.shape.last();
+    PartSums<C> of_weight = part_sums<C>(sums, dweight), of_bias = part_sums<C>(bias_sums, dbias);
+    if (!of_weight.parts && !of_bias.parts) return kDone;
+    return launch(stream, sum_parts_kernel<C>,
+                  grid_of(divide_up(columns, kSumColumns), of_bias.parts ? 2 : 1), kBlockThreads, 0,
+                  of_weight, of_bias, parts, columns);
+  }
+  template <int packs>
+  int kept(const Rows<3>& rows, const RowLaunch& shape) {
+    NormBackwardParts<T, G, packs> parts{f,
+                                         rows.index_math.count,
+                                         {},
+                                         static_cast<int>(rows.columns),
+                                         C(1) / static_cast<C>(rows.columns)};
+    for (int k = 0; k < 3; k++) parts.stride[k] = rows.index_math.strides[k][0];
+    // Each part has enough rows, and the parts together fill the device.
+    int64_t part =
+        most(kPartRows, divide_up(parts.count, divide_up(kPartThreads, shape.threads_of_row)));
+    int64_t count = divide_up(parts.count, part);
+    if (!take(count)) return kNeedsScratch;
+    int64_t blocks = divide_up(count, shape.threads / shape.threads_of_row);
+    FLOW_LAUNCH(launch(stream, norm_backward_parts_kernel<T, G, packs>, grid_of(blocks),
+                       shape.threads, 0, parts, shape.threads_of_row, part, sums, bias_sums));
+    return add_up(count);
+  }
+  int streamed(const Rows<3>& rows) {
+    bool of_weights = dweight || dbias;
+    int64_t across = divide_up(most(rows.columns, 1), kBlockThreads), count = rows.index_math.count;
+    int64_t part =
+        most(2 * kPartRows, divide_up(count, most(1, least(1024 / least(across, 1024), 256))));
+    int64_t parts = divide_up(count, part);
+    if (of_weights && !take(parts)) return kNeedsScratch;
+    if (x.count() > 0) {
+      RowLaunch shape = rows_for(count, rows.columns);
+      FLOW_LAUNCH(launch(stream, norm_backward_kernel<T, G>, grid_of(shape.blocks), shape.threads,
+                         0, rows, shape.threads_of_row, f));
+      if (of_weights)
+        FLOW_LAUNCH(launch(stream, norm_weights_kernel<T, G>, grid_of(across, parts), kBlockThreads,
+                           0, rows_of<2>({&x, &grad}), part, f.centered, f.x, f.mean, f.rstd,
+                           f.grad, sums, bias_sums));
+    }
+    return of_weights ? add_up(parts) : kDone;
+  }
+  int run() {
+    Rows<3> rows = rows_of<3>({&x, &grad, &dx});
+    if (x.count() == 0 || rows.index_math.rank > 1 || !(dweight || dbias)) return streamed(rows);
+    return with_norm_packs<T>(rows.columns, [&](auto packs) {
+      constexpr int number = decltype(packs)::value;
+      RowLaunch shape = kept_rows<T, 3>(rows, {&x, &grad, &dx}, number, kRowThreadsMax);
+      return shape.threads > 0 ? kept<number>(rows, shape) : streamed(rows);
+    });
+  }
+};
+
 int norm_backward(Stream& stream, bool centered, const View& x, const View* weight,
                   const View* mean, const View& rstd, const View& grad, const View& dx,
-                  const View* dweight, const View* dbias) {
+                  const View* dweight, const View* dbias, bool adds) {
   return visit_norm(x, grad, [&](auto type, auto of_grad) {
     using T = decltype(type);
     using G = decltype(of_grad);
     using C = Compute<T>;
-    Rows<3> rows = rows_of<3>({&x, &grad, &dx});
-    int64_t count = rows.index_math.count, columns = rows.columns;
     NormBackward<T, G> f{centered,
                          x.at<T>(),
                          weights_of<T>(weight),
                          mean ? mean->at<C>() : nullptr,
                          rstd.at<C>(),
                          grad.at<G>(),
-                         dx.at<T>()};
-    bool of_weights = dweight || dbias;
-    RowLaunch shape = kept_rows<T, 3>(rows, {&x, &grad, &dx}, kNormPacks<T>, kRowThreadsMax);
-    bool kept = of_weights && shape.threads > 0;
-    // Each part has enough rows, and the parts together fill the device.
-    int64_t across = divide_up(most(columns, 1), kBlockThreads);
-    int64_t part = kept ? most(kPartRows, divide_up(count, kPartThreads / shape.threads_of_row))
-                        : most(2 * kPartRows,
-                               divide_up(count, most(1, least(1024 / least(across, 1024), 256))));
-    int64_t parts = divide_up(count, part);
-    C* sums = nullptr;
-    C* bias_sums = nullptr;
-    if (of_weights) {
-      sums = stream.scratch.take<C>(parts * columns);
-      if (dbias) bias_sums = stream.scratch.take<C>(parts * columns);
-      if (!sums || (dbias && !bias_sums)) return kNeedsScratch;
-    }
-    if (x.count() > 0 && kept) {
-      int64_t blocks = divide_up(parts, shape.threads / shape.threads_of_row);
-      FLOW_LAUNCH(launch(stream, norm_backward_parts_kernel<T, G>, grid_of(blocks), shape.threads,
-                         0, rows, shape.threads_of_row, f, part, sums, bias_sums));
-    } else if (x.count() > 0) {
-      shape = rows_for(count, columns);
-      FLOW_LAUNCH(launch(stream, norm_backward_kernel<T, G>, grid_of(shape.blocks), shape.threads,
-                         0, rows, shape.threads_of_row, f));
-      if (of_weights)
-        FLOW_LAUNCH(launch(stream, norm_weights_kernel<T, G>, grid_of(across, parts), kBlockThreads,
-                           0, rows_of<2>({&x, &grad}), part, centered, x.at<T>(), f.mean, f.rstd,
-                           grad.at<G>(), sums, bias_sums));
-    }
-    if (!of_weights) return kDone;
-    FLOW_LAUNCH(sum_parts(stream, sums, parts, dweight));
-    return sum_parts(stream, bias_sums, parts, dbias);
+                         dx.at<T>(),
+                         adds};
+    return NormBackwardLaunch<T, G>{stream, f, x, grad, dx, dweight, dbias}.run();
   });
 }
 
@@ -375,8 +689,8 @@ int layer_norm(Stream& stream, const View& x, const View* weight, const View* bi
 
 int layer_norm_backward(Stream& stream, const View& x, const View* weight, const View& mean,
                         const View& rstd, const View& grad, const View& dx, const View* dweight,
-                        const View* dbias) {
-  return norm_backward(stream, true, x, weight, &mean, rstd, grad, dx, dweight, dbias);
+                        const View* dbias, bool adds) {
+  return norm_backward(stream, true, x, weight, &mean, rstd, grad, dx, dweight, dbias, adds);
 }
 
 int rms_norm(Stream& stream, const View& x, const View* weight, double eps, const View& y,
@@ -385,8 +699,8 @@ int rms_norm(Stream& stream, const View& x, const View* weight, double eps, cons
 }
 
 int rms_norm_backward(Stream& stream, const View& x, const View* weight, const View& rstd,
-                      const View& grad, const View& dx, const View* dweight) {
-  return norm_backward(stream, false, x, weight, nullptr, rstd, grad, dx, dweight, nullptr);
+                      const View& grad, const View& dx, const View* dweight, bool adds) {
+  return norm_backward(stream, false, x, weight, nullptr, rstd, grad, dx, dweight, nullptr, adds);
 }
 
 }  // namespace flow::cuda

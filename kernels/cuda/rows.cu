@@ -34,7 +34,8 @@ FLOW_DEVICE Softmax<Compute<T>> softmax_of_row(Group& group, const Read& in) {
     softmax.sum = sum_over_group(group, softmax.sum);
     return softmax;
   } else {
-    in.each([&](int64_t, auto, auto& x, int) { softmax.add(x[0]); });
+    in.each_batch([&](auto& packs) { softmax.template add_packs<T>(packs); },
+                  [&](int64_t, auto, auto& x, int) { softmax.add(x[0]); });
     return softmax_over_group(group, softmax);
   }
 }
@@ -100,7 +101,7 @@ FLOW_DEVICE int64_t label_at(const int64_t* labels, int64_t stride, int64_t row,
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kRowThreadsMax)
+__global__ void __launch_bounds__(kBlockThreads, 4)
     cross_entropy_kernel(Rows<1> rows, int threads_of_row, const T* logits, const int64_t* labels,
                          int64_t label_stride, int64_t base, int64_t ignore, Compute<T>* loss,
                          int64_t loss_stride, double* lse, int64_t lse_stride, int64_t* fault) {
@@ -189,7 +190,8 @@ int cross_entropy(Stream& stream, const View& logits, const View& labels, int64_
   return visit_floats(logits.dtype, [&](auto type) {
     using T = decltype(type);
     Rows<1> rows = rows_of<1>({&logits});
-    RowLaunch shape = rows_for(rows.index_math.count, rows.columns);
+    // Several blocks a processor: while one joins its threads' sums, others load.
+    RowLaunch shape = rows_for(rows.index_math.count, least(rows.columns, 8192));
     return launch(stream, cross_entropy_kernel<T>, grid_of(shape.blocks), shape.threads, 0, rows,
                   shape.threads_of_row, logits.at<T>(), labels.at<int64_t>(), labels.strides[0],
                   base, ignore, loss.at<Compute<T>>(), loss.strides[0], lse.at<double>(),

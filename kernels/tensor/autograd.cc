@@ -255,6 +255,7 @@ class BackwardPass {
     for (size_t i = 0; i < node.operands_.size(); i++) {
       const Node::Operand& operand = node.operands_[i];
       out.wanted_[i] = operand.node || operand.leaf;
+      out.so_far_[i] = so_far(operand);
       if (operand.node && operand.node->uses_ == 1 && !waiting_.contains(operand.node->order_))
         out.inputs_[i] = operand.node->activation_input();
     }
@@ -268,12 +269,14 @@ class BackwardPass {
     }
     now.gradient = {};
     now.column_sums = {};
+    out.so_far_.clear();  // the sums are no longer shared
     node.release();
     std::vector<Node::Operand> operands = std::move(node.operands_);
     for (size_t i = 0; i < operands.size(); i++) {
       Tensor gradient = std::move(out.gradients_[i]);
       if (!out.wanted_[i]) continue;
       if (gradient) accumulate(node, operands[i], gradient);
+      if (out.added_[i]) touch(operands[i]);
       if (gradient && had_input[i] && !out.inputs_[i].before) {
         PendingNode& slot = waiting_[operands[i].node->order_];
         slot.is_before_activation = true;
@@ -284,11 +287,29 @@ class BackwardPass {
     if (count_ != nullptr && node.reaches_any()) count_->used_any();
   }
 
+  void touch(const Node::Operand& operand) {
+    if (operand.leaf && count_ == nullptr && counting != nullptr) counting->touch(operand.leaf);
+  }
+
+  // A leaf's gradient is added to in place in any case.
+  Tensor so_far(const Node::Operand& operand) const {
+    Tensor sum;
+    if (operand.leaf) {
+      sum = Tensor(operand.leaf->gradient);
+    } else if (operand.node) {
+      auto found = waiting_.find(operand.node->order_);
+      if (found == waiting_.end() || found->second.is_before_activation) return {};
+      if (found->second.gradient && is_own(found->second.gradient)) sum = found->second.gradient;
+    }
+    if (!sum || !kernels::is_dense(sum.view())) return {};
+    return sum.shape() == operand.shape && sum.dtype() == operand.dtype ? sum : Tensor();
+  }
+
   void accumulate(const Node& from, const Node::Operand& operand, const Tensor& gradient) {
     check_gradient(from.name(), gradient, operand.dtype, operand.shape, operand.device);
     if (operand.leaf) {
       add_to_leaf(*operand.leaf, gradient);
-      if (count_ == nullptr && counting != nullptr) counting->touch(operand.leaf);
+      touch(operand);
     } else {
       PendingNode& slot = waiting_[operand.node->order_];
       slot.node = operand.node;

@@ -23,10 +23,24 @@ struct ActivationInput {
 class Gradients {
  public:
   explicit Gradients(size_t operands)
-      : wanted_(operands), gradients_(operands), inputs_(operands), sums_(operands) {}
+      : wanted_(operands),
+        gradients_(operands),
+        inputs_(operands),
+        sums_(operands),
+        so_far_(operands),
+        added_(operands) {}
   /// Whether the gradient is needed.
   bool wants(size_t operand) const { return wanted_[operand]; }
   void set(size_t operand, Tensor gradient) { gradients_[operand] = std::move(gradient); }
+
+  /// The sum of the operand's gradients from the operations after this one, which this backward may
+  /// change by adding its own in place: then it calls set_added() in place of set(). Empty if there
+  /// is none, or if it is used elsewhere.
+  const Tensor& so_far(size_t operand) const { return so_far_[operand]; }
+  void set_added(size_t operand) {
+    so_far_[operand].note_write("backward");
+    added_[operand] = true;
+  }
 
   /// The activation that computed the operand, if nothing else used its result. Then
   /// set_before_activation() may set the gradient of the activation's operand.
@@ -45,6 +59,8 @@ class Gradients {
   std::vector<Tensor> gradients_;
   std::vector<ActivationInput> inputs_;
   std::vector<Tensor> sums_;
+  std::vector<Tensor> so_far_;
+  std::vector<bool> added_;
 };
 
 /// One recorded operation.

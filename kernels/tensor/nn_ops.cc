@@ -148,6 +148,36 @@ DType norm_type(const Tensor& x, bool for_product) {
   return rounds ? runtime().cast_type : x.dtype();
 }
 
+// The rows of x, without its history.
+Tensor flat_rows(const Tensor& x) {
+  int64_t columns = x.shape().last(), rows = columns == 0 ? 0 : x.count() / columns;
+  return reshape(x.detached(), Shape{rows, columns});
+}
+
+// Where the backward of a norm stores dx: in the sum of the operand's other gradients, to which the
+// kernel adds, or in a new tensor.
+class NormGradient {
+ public:
+  NormGradient(const Tensor& rows, const Tensor& given, Gradients& to)
+      : to_(to), adds_(bool(to.so_far(0))), grad_(flat_rows(with_dense_rows(given))) {
+    dx_ = adds_ ? flat_rows(to.so_far(0)) : like(rows);
+  }
+  bool adds() const { return adds_; }
+  const Tensor& grad() const { return grad_; }
+  const Tensor& dx() const { return dx_; }
+  void set(const Shape& shape) {
+    if (adds_)
+      to_.set_added(0);
+    else
+      to_.set(0, reshape(dx_, shape));
+  }
+
+ private:
+  Gradients& to_;
+  bool adds_;
+  Tensor grad_, dx_;
+};
+
 }  // namespace
 
 Tensor layer_norm(const Tensor& given, const Tensor& weight, const Tensor& bias, double eps,
@@ -157,8 +187,7 @@ Tensor layer_norm(const Tensor& given, const Tensor& weight, const Tensor& bias,
   if (x.rank() == 0) throw TensorError("layer_norm is over the last dimension, and there is none");
   check_scale("layer_norm", x, weight);
   check_scale("layer_norm", x, bias);
-  int64_t columns = x.shape().last(), rows = columns == 0 ? 0 : x.count() / columns;
-  Tensor flat = reshape(x, Shape{rows, columns});
+  Tensor flat = flat_rows(x);
   DType wide = statistics_type(x);
   // Weights stay f32 with a smaller x.
   auto fit = [&](const Tensor& scale) {
@@ -169,30 +198,30 @@ Tensor layer_norm(const Tensor& given, const Tensor& weight, const Tensor& bias,
   if (w) w = contiguous(w);
   if (b) b = contiguous(b);
   Tensor y = Tensor::empty(norm_type(x, for_product), flat.shape(), x.device());
-  Tensor mean = Tensor::empty(wide, Shape{rows}, x.device());
-  Tensor rstd = Tensor::empty(wide, Shape{rows}, x.device());
+  Tensor mean = Tensor::empty(wide, Shape{flat.size(0)}, x.device());
+  Tensor rstd = Tensor::empty(wide, Shape{flat.size(0)}, x.device());
   View of_w, of_b;
   call(x.device(), &Kernels::layer_norm, "layer_norm", flat.view(), view_or_null(w, of_w),
        view_or_null(b, of_b), eps, y.view(), mean.view(), rstd.view());
-  if (is_recording(flat, w, b)) {
-    y = record("layer_norm", y, {flat, w, b},
-               [x = SavedTensor(flat), w = SavedTensor(w), has_bias = bool(b),
-                mean = SavedTensor(mean), rstd = SavedTensor(rstd),
-                bias_type = b ? b.dtype() : DType::f32](const Tensor& given_grad, Gradients& to) {
-                 Tensor grad = with_dense_rows(given_grad), in = x.get(), scale = w.get();
-                 Tensor dx = like(in), dw, db;
-                 if (scale) dw = like(scale);
-                 if (has_bias) db = Tensor::empty(bias_type, Shape{in.size(1)}, in.device());
-                 View of_scale, of_dw, of_db;
-                 call(in.device(), &Kernels::layer_norm_backward, "layer_norm", in.view(),
-                      view_or_null(scale, of_scale), mean.get().view(), rstd.get().view(),
-                      grad.view(), dx.view(), view_or_null(dw, of_dw), view_or_null(db, of_db));
-                 to.set(0, dx);
-                 to.set(1, dw);
-                 to.set(2, db);
-               });
-  }
-  return reshape(y, x.shape());
+  y = reshape(y, x.shape());
+  if (!is_recording(x, w, b)) return y;
+  return record("layer_norm", y, {x, w, b},
+                [x = SavedTensor(flat), shape = x.shape(), w = SavedTensor(w), has_bias = bool(b),
+                 mean = SavedTensor(mean), rstd = SavedTensor(rstd),
+                 bias_type = b ? b.dtype() : DType::f32](const Tensor& given_grad, Gradients& to) {
+                  Tensor in = x.get(), scale = w.get(), dw, db;
+                  NormGradient gradient(in, given_grad, to);
+                  if (scale) dw = like(scale);
+                  if (has_bias) db = Tensor::empty(bias_type, Shape{in.size(1)}, in.device());
+                  View of_scale, of_dw, of_db;
+                  call(in.device(), &Kernels::layer_norm_backward, "layer_norm", in.view(),
+                       view_or_null(scale, of_scale), mean.get().view(), rstd.get().view(),
+                       gradient.grad().view(), gradient.dx().view(), view_or_null(dw, of_dw),
+                       view_or_null(db, of_db), gradient.adds());
+                  gradient.set(shape);
+                  to.set(1, dw);
+                  to.set(2, db);
+                });
 }
 
 Tensor rms_norm(const Tensor& given, const Tensor& weight, double eps, bool for_product) {
@@ -200,33 +229,31 @@ Tensor rms_norm(const Tensor& given, const Tensor& weight, double eps, bool for_
   Tensor x = with_dense_rows(floats(given));
   if (x.rank() == 0) throw TensorError("rms_norm is over the last dimension, and there is none");
   check_scale("rms_norm", x, weight);
-  int64_t columns = x.shape().last(), rows = columns == 0 ? 0 : x.count() / columns;
-  Tensor flat = reshape(x, Shape{rows, columns});
+  Tensor flat = flat_rows(x);
   DType wide = statistics_type(x);
   Tensor w = weight;
   if (w && w.dtype() != x.dtype() && w.dtype() != wide) w = cast(w, wide);
   if (w) w = contiguous(w);
   Tensor y = Tensor::empty(norm_type(x, for_product), flat.shape(), x.device());
-  Tensor rstd = Tensor::empty(wide, Shape{rows}, x.device());
+  Tensor rstd = Tensor::empty(wide, Shape{flat.size(0)}, x.device());
   View of_w;
   call(x.device(), &Kernels::rms_norm, "rms_norm", flat.view(), view_or_null(w, of_w), eps,
        y.view(), rstd.view());
-  if (is_recording(flat, w)) {
-    y = record("rms_norm", y, {flat, w},
-               [x = SavedTensor(flat), w = SavedTensor(w), rstd = SavedTensor(rstd)](
-                   const Tensor& given_grad, Gradients& to) {
-                 Tensor grad = with_dense_rows(given_grad), in = x.get(), scale = w.get();
-                 Tensor dx = like(in), dw;
-                 if (scale) dw = like(scale);
-                 View of_scale, of_dw;
-                 call(in.device(), &Kernels::rms_norm_backward, "rms_norm", in.view(),
-                      view_or_null(scale, of_scale), rstd.get().view(), grad.view(), dx.view(),
-                      view_or_null(dw, of_dw));
-                 to.set(0, dx);
-                 to.set(1, dw);
-               });
-  }
-  return reshape(y, x.shape());
+  y = reshape(y, x.shape());
+  if (!is_recording(x, w)) return y;
+  return record("rms_norm", y, {x, w},
+                [x = SavedTensor(flat), shape = x.shape(), w = SavedTensor(w),
+                 rstd = SavedTensor(rstd)](const Tensor& given_grad, Gradients& to) {
+                  Tensor in = x.get(), scale = w.get(), dw;
+                  NormGradient gradient(in, given_grad, to);
+                  if (scale) dw = like(scale);
+                  View of_scale, of_dw;
+                  call(in.device(), &Kernels::rms_norm_backward, "rms_norm", in.view(),
+                       view_or_null(scale, of_scale), rstd.get().view(), gradient.grad().view(),
+                       gradient.dx().view(), view_or_null(dw, of_dw), gradient.adds());
+                  gradient.set(shape);
+                  to.set(1, dw);
+                });
 }
 
 Tensor embedding(const Tensor& given, const Tensor& given_index, int64_t base) {
@@ -246,10 +273,14 @@ Tensor embedding(const Tensor& given, const Tensor& given_index, int64_t base) {
   return record("embedding", out, {given},
                 [base, of_table = given.shape(), index = SavedTensor(index)](const Tensor& grad,
                                                                              Gradients& to) {
-                  Tensor grad_input = Tensor::zeros(grad.dtype(), of_table, grad.device());
+                  // A GPU sums the rows of an element first: the bits do not depend on the place
+                  // where the sum is added. The CPU adds them one by one.
+                  Tensor sum = grad.device().kind == Device::cpu ? Tensor() : to.so_far(0);
+                  Tensor grad_input =
+                      sum ? sum : Tensor::zeros(grad.dtype(), of_table, grad.device());
                   call(grad.device(), &Kernels::scatter_add_rows, "embedding", grad.view(),
                        index.get().view(), base, grad_input.view());
-                  to.set(0, grad_input);
+                  sum ? to.set_added(0) : to.set(0, grad_input);
                 });
 }
 

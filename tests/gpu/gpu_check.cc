@@ -396,7 +396,7 @@ void measure(void* native) {
           [&] { return b.table.layer_norm(b.stream, x, &weight, &bias, 1e-5, y, mean, rstd); });
     moves(("layer_norm_backward " + type).c_str(), 3 * size, [&] {
       return b.table.layer_norm_backward(b.stream, x, &weight, mean, rstd, grad, dx, &dweight,
-                                         &dbias);
+                                         &dbias, false);
     });
     moves(("softmax " + type).c_str(), 2 * size,
           [&] { return b.table.softmax(b.stream, false, x, y); });

@@ -88,7 +88,7 @@ class SameBits {
       same(fmt::format("layer_norm_backward {}", dtype_name(dtype)), {dx, dweight, dbias},
            [&](Stream& stream) {
              return bench_.table.layer_norm_backward(stream, x, &weight, mean, rstd, grad, dx,
-                                                     &dweight, &dbias);
+                                                     &dweight, &dbias, false);
            });
     }
   }

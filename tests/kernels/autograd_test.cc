@@ -167,6 +167,25 @@ TEST_CASE("nn_ops") {
   check_gradients(
       "rms_norm", {copy_of(x), random_input({6}, 51)},
       [](const Inputs& in) { return rms_norm(in[0], in[1], 1e-5); }, 1e-6);
+  // A norm adds its gradient to the one that its operand has from the addition.
+  for (bool centered : {true, false})
+    check_gradients(
+        "a residual stream", {copy_of(x), random_input({6}, 51)},
+        [=](const Inputs& in) {
+          Tensor stream = reshape(unary(Unary::square, in[0]), {1, 3, 6});
+          for (int i = 0; i < 2; i++) {
+            Tensor y = centered ? layer_norm(stream, in[1], {}, 1e-2) : rms_norm(stream, in[1], 1);
+            stream = binary(Binary::add, stream, unary(Unary::square, y));
+          }
+          return stream;
+        },
+        1e-5);
+  check_gradients(
+      "a norm of an input that has a gradient", {copy_of(x)},
+      [](const Inputs& in) {
+        return binary(Binary::mul, layer_norm(in[0], {}, {}, 1e-2), unary(Unary::exp, in[0]));
+      },
+      1e-5);
   check_gradients("embedding", {random_input({4, 3}, 53)}, [](const Inputs& in) {
     return embedding(in[0], indices({1, 3, 1}), 0);
   });

@@ -41,7 +41,8 @@ WIDTHS = [
     (r"^cross_entropy_backward_kernel<", 128, 128),
     (rf"^norm_kernel<float, {HALF}, true>", 128, 64),             # stores 2 bytes for each 4
     (rf"^norm_kernel<float, {HALF}, false>", 128, 32),            # the same of rows that do not fit into registers
-    (r"^norm_kernel<", 128, 128),
+    (rf"^norm_rows_kernel<float, {HALF}", 128, 64),
+    (r"^norm_(?:rows_)?kernel<", 128, 128),
     (r"^norm_backward_(?:parts_)?kernel<", 128, 128),
     (r"^reduce_kernel<1, ", 0, 0),
     (r"^reduce_kernel<", 128, 0),
@@ -61,7 +62,7 @@ WIDTHS = [
 ]
 # Every kernel of these must be there: a name that no longer exists checks nothing.
 NAMED = ("each_kernel", "softmax_kernel", "softmax_backward_kernel", "cross_entropy_kernel", "cross_entropy_backward_kernel",
-         "norm_kernel", "norm_backward_kernel", "norm_backward_parts_kernel", "reduce_kernel", "reduce_columns_kernel",
+         "norm_kernel", "norm_rows_kernel", "norm_backward_kernel", "norm_backward_parts_kernel", "reduce_kernel", "reduce_columns_kernel",
          "squares_kernel", "gather_rows_kernel", "add_rows_kernel", "rotary_kernel", "tensor_attention_kernel",
          "tensor_queries_backward_kernel", "tensor_keys_backward_kernel", "decode_kernel")
 
@@ -83,7 +84,8 @@ LOCAL = [
     (r"^norm_kernel<\w+, \w+, false>", 48, SPILLS + "; rows that are too long or not aligned for registers"),
     (r"^norm_backward_kernel<(?:double|float), ", 24, SPILLS),
     (r"^softmax(?:_backward)?_kernel<double", 40, SPILLS),
-    (r"^cross_entropy_kernel<double>", 16, SPILLS),
+    (r"^softmax_kernel<Half, false>", 8, SPILLS),
+    (r"^cross_entropy_kernel<double>", 72, SPILLS),
     (r"^cross_entropy_backward_kernel<Half>", 16, SPILLS),
 ]
 # Wavefronts per product of the main loop, at most. A fragment that a warp loads is used for two of its own: 1 wavefront. Heads

@@ -425,10 +425,10 @@ TEST_CASE("the gradients of the norms equal finite differences in double, in all
           REQUIRE(runner([&](Stream& s) {
                     return layer ? table().layer_norm_backward(
                                        s, in.view, w, mean.view, rstd.view, slope.view, dx.view,
-                                       weighted ? &dweight.view : nullptr, &dbias.view)
-                                 : table().rms_norm_backward(s, in.view, w, rstd.view, slope.view,
-                                                             dx.view,
-                                                             weighted ? &dweight.view : nullptr);
+                                       weighted ? &dweight.view : nullptr, &dbias.view, false)
+                                 : table().rms_norm_backward(
+                                       s, in.view, w, rstd.view, slope.view, dx.view,
+                                       weighted ? &dweight.view : nullptr, false);
                   }) == kDone);
         };
         Tensor dx(DType::f64, shape), dweight(DType::f64, {width}), dbias(DType::f64, {width});

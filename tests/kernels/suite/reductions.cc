@@ -16,7 +16,7 @@ struct Case {
 const Case kCases[] = {{{5}, 0},          {{0}, 0},        {{3, 0}, 1},     {{0, 3}, 1},
                        {{4, 7}, 1},       {{3, 1000}, 1},  {{1, 70001}, 1}, {{65, 33}, 1},
                        {{2, 3, 5, 4}, 2}, {{200, 300}, 1}, {{7, 4, 64}, 1}, {{4}, 1},
-                       {{600, 40}, 1},    {{2, 16384}, 1}};
+                       {{600, 40}, 1},    {{2, 16384}, 1}, {{333, 520}, 1}};
 
 double reduced(Reduce op, const std::vector<double>& x, double correction) {
   auto n = static_cast<double>(x.size());

@@ -214,13 +214,17 @@ void check_norm(Suite& s, DType dtype, DType of_y, const Shape& shape, Layout la
     mean.set(i, means[static_cast<size_t>(i)]);
     rstd.set(i, rstds[static_cast<size_t>(i)]);
   }
-  bool wants = s.integer(0, 3) > 0;
+  bool wants = s.integer(0, 3) > 0, adds = s.integer(0, 2) == 0;
+  if (adds) {
+    dx = s.filled(dtype, shape, layout);
+    for (int64_t i = 0; i < dx.count(); i++) dxs[static_cast<size_t>(i)] += dx.at(i);
+  }
   auto backward = [&](const Kernels& k, Stream& stream, Views v) {
     const View* w = or_null(has_weight, v[1]);
     if (!centered)
-      return k.rms_norm_backward(stream, v[0], w, v[3], v[4], v[5], or_null(wants, v[6]));
+      return k.rms_norm_backward(stream, v[0], w, v[3], v[4], v[5], or_null(wants, v[6]), adds);
     return k.layer_norm_backward(stream, v[0], w, v[2], v[3], v[4], v[5], or_null(wants, v[6]),
-                                 or_null(wants, v[7]));
+                                 or_null(wants, v[7]), adds);
   };
   expects = {{&dx, dxs, {}, 64, tight * 4}};
   double long_sum = 4 * std::sqrt(static_cast<double>(rows) + 1);
@@ -240,7 +244,9 @@ void check_norms(Suite& s) {
       for (const Shape& shape : kShapes)
         for (Layout layout : kLayouts) check_norm(s, dtype, dtype, shape, layout, centered);
       check_norm(s, dtype, dtype, {700, 9}, Layout::dense, centered);
-      check_norm(s, dtype, dtype, {37, 640}, Layout::dense, centered);
+      // One, two and four packs of a thread, which are rows of a warp or a block.
+      for (const Shape& shape : {Shape{37, 640}, Shape{9, 512}, Shape{5, 4160}})
+        check_norm(s, dtype, dtype, shape, Layout::dense, centered);
       // Rows wider than a block.
       for (const Shape& shape : {Shape{2, 9000}, Shape{1, 40000}, Shape{1, 70000}})
         if (dtype == DType::f32 || dtype == DType::f64)
@@ -250,7 +256,8 @@ void check_norms(Suite& s) {
     for (bool centered : {true, false}) {
       for (const Shape& shape : kShapes)
         for (Layout layout : kLayouts) check_norm(s, DType::f32, of_y, shape, layout, centered);
-      check_norm(s, DType::f32, of_y, {37, 640}, Layout::dense, centered);
+      for (const Shape& shape : {Shape{37, 640}, Shape{9, 512}, Shape{5, 4160}})
+        check_norm(s, DType::f32, of_y, shape, Layout::dense, centered);
     }
 }
 

@@ -171,6 +171,26 @@ for _, device in ipairs { "cpu", "cuda" } do
   end
 end
 
+-- A norm adds its gradient to that of the residual stream, and a tied embedding its rows to the head's gradient.
+do
+  local table_, mix, index = flow.randn({ 11, 24 }, { seed = 20 }), flow.randn({ 24, 24 }, { seed = 21 }), flow.tensor({ 3, 7, 3, 11, 1, 3 }, "i64")
+  local function gradients(device, norm)
+    local w, m, s = table_:to(device):clone():requires_grad_(), mix:to(device):clone():requires_grad_(), scale:to(device):clone():requires_grad_()
+    local x = w:embedding(index:to(device))
+    for _ = 1, 2 do x = x + (norm == "rms" and x:rms_norm(s) or x:layer_norm(s)):linear(m):tanh() end
+    x:linear(w):square():mean():backward()
+    x = w:embedding(index:to(device)):layer_norm(s)
+    x:square():mean():backward()  -- to gradients that are there
+    return { w.grad, m.grad, s.grad }
+  end
+  for _, norm in ipairs { "layer", "rms" } do
+    local a, b = gradients("cpu", norm), gradients("cuda", norm)
+    print(norm, near(a[1], b[1], 1e-5), near(a[2], b[2], 1e-5), near(a[3], b[3], 1e-5))
+    -- expect: layer	true	true	true
+    -- expect: rms	true	true	true
+  end
+end
+
 -- The precision of f32 products is that of the attempt.
 print(flow.get_float32_matmul_precision())  -- expect: highest
 flow.set_float32_matmul_precision("high")
