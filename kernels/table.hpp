@@ -24,6 +24,7 @@
 #include <cstdint>
 
 #include "kernels/shared/fused_elementwise.hpp"
+#include "kernels/shared/hd.hpp"
 #include "kernels/shared/ops.hpp"
 #include "kernels/shared/view.hpp"
 
@@ -79,6 +80,18 @@ struct Number {
   static Number of(double value) { return {false, 0, value}; }
 };
 
+/// The seed of random numbers.
+struct Seed {
+  uint64_t value = 0;
+  /// Unless null, in the GPU's memory, and read there instead: a launch that is repeated by a graph
+  /// has another seed each time.
+  const uint64_t* word = nullptr;
+
+  Seed() = default;
+  Seed(uint64_t number, const uint64_t* at = nullptr) : value(number), word(at) {}
+  FLOW_HD uint64_t number() const { return word ? *word : value; }
+};
+
 struct Conv2d {  // rows first
   int64_t stride[2] = {1, 1}, padding[2] = {0, 0}, dilation[2] = {1, 1};
   int64_t groups = 1;
@@ -95,6 +108,9 @@ struct AdamWTensor {
   View weights, grad, mean, square;
   View copy;         // its data is null if there is none
   int64_t step = 1;  // instead of AdamW's
+  /// Unless null, its AdamWRates in the GPU's memory, which are read there instead of computed from
+  /// lr and the step.
+  const double* rates = nullptr;
 };
 struct Sgd {  // as torch.optim.SGD
   double lr = 1e-2, momentum = 0, dampening = 0, weight_decay = 0;
@@ -163,7 +179,7 @@ struct Kernels {
   int (*lerp)(Stream&, const View& a, const View& b, double weight, const View& out);
   /// out = keep(i) ? in / (1 - p) : 0, where keep uses uniform number `first` + i of the seed, and
   /// i is the row-major position. The same call on a gradient is the backward. Floats.
-  int (*dropout)(Stream&, const View& in, double p, uint64_t seed, uint64_t first, const View& out);
+  int (*dropout)(Stream&, const View& in, double p, Seed seed, uint64_t first, const View& out);
   /// out = the result of the chain's last step; f16 and bf16 are rounded once, at the end. Floats.
   int (*fused_elementwise)(Stream&, const FusedElementwise&, const View* inputs, const View& out);
 
@@ -299,7 +315,7 @@ struct Kernels {
   int (*top_k)(Stream&, const View& in, int64_t base, const View& values, const View& index);
   /// index [n] (i64, from `base`): drawn from softmax(logits[n, c] / temperature) by uniform number
   /// `first` + row of the seed; temperature 0 selects the first largest. Floats, dense rows.
-  int (*sample)(Stream&, const View& logits, double temperature, uint64_t seed, uint64_t first,
+  int (*sample)(Stream&, const View& logits, double temperature, Seed seed, uint64_t first,
                 int64_t base, const View& index);
   /// counts[bins] (i64, dense, set) of the values in [low, high], the last bin closed; others and
   /// NaN are not counted. Floats, i64, i32, u8.
@@ -308,15 +324,13 @@ struct Kernels {
   // ---- random numbers by position: Philox 4x32-10. Dense.
   /// Uniform in [low, high), numbers first, first + 1, … of the seed. Floats. The same bits
   /// everywhere.
-  int (*uniform)(Stream&, const View& out, uint64_t seed, uint64_t first, double low, double high);
+  int (*uniform)(Stream&, const View& out, Seed seed, uint64_t first, double low, double high);
   /// Box-Muller in double, rounded. Floats. Within 2 ulp everywhere.
-  int (*normal)(Stream&, const View& out, uint64_t seed, uint64_t first, double mean,
-                double deviation);
+  int (*normal)(Stream&, const View& out, Seed seed, uint64_t first, double mean, double deviation);
   /// Evenly in [low, high] (inclusive). i64, i32, u8. The same bits everywhere.
-  int (*integers)(Stream&, const View& out, uint64_t seed, uint64_t first, int64_t low,
-                  int64_t high);
+  int (*integers)(Stream&, const View& out, Seed seed, uint64_t first, int64_t low, int64_t high);
   /// 1 with probability p, else 0. Any type.
-  int (*bernoulli)(Stream&, const View& out, uint64_t seed, uint64_t first, double p);
+  int (*bernoulli)(Stream&, const View& out, Seed seed, uint64_t first, double p);
 
   // ---- finance
   /// out[paths, steps + 1] (f32 or f64, dense): the paths, the start included.

@@ -205,15 +205,14 @@ int lerp(Stream& stream, const View& a, const View& b, double weight, const View
                       });
 }
 
-int dropout(Stream& stream, const View& in, double p, uint64_t seed, uint64_t first,
-            const View& out) {
+int dropout(Stream& stream, const View& in, double p, Seed seed, uint64_t first, const View& out) {
   if (!is_float(in.dtype)) return kUnsupported;
   auto run = loops().dropout[kind_of(in.dtype)];
   double scale = p < 1 ? 1 / (1 - p) : 0;
   return for_elements(stream, Views1{&in}, out, kGrainCostly,
                       [=](const void* const* from, void* to, int64_t count, int64_t position) {
-                        run(from[0], p, scale, seed, first + static_cast<uint64_t>(position), to,
-                            count);
+                        run(from[0], p, scale, seed.value, first + static_cast<uint64_t>(position),
+                            to, count);
                       });
 }
 

@@ -5,6 +5,7 @@
 #include <initializer_list>
 
 #include "kernels/cpu/elementwise.hpp"
+#include "kernels/shared/adamw.hpp"
 
 namespace flow::cpu {
 namespace {
@@ -55,14 +56,9 @@ int adamw(Stream& stream, const AdamW& options, const View& weights, const View&
           double grad_scale, const View& mean, const View& square, const View* copy) {
   if (weights.dtype != DType::f32 && weights.dtype != DType::f64) return kUnsupported;
   if (!are_dense({&weights, &grad, &mean, &square, copy})) return kUnsupported;
-  auto step = static_cast<double>(options.step);
-  AdamWStep of{options.beta1,
-               options.beta2,
-               options.lr / (1 - std::pow(options.beta1, step)),
-               1 / std::sqrt(1 - std::pow(options.beta2, step)),
-               options.eps,
-               1 - options.lr * options.weight_decay,
-               grad_scale};
+  AdamWRates rates = adamw_rates(options, options.step);
+  AdamWStep of{options.beta1, options.beta2, rates.size, rates.root,
+               options.eps,   rates.decay,   grad_scale};
   auto run = loops().adamw[kind_of(weights.dtype)];
   return step_pieces(stream, weights, grad, copy,
                      [&](const void* grad_data, int64_t, int64_t offset, int64_t count) {

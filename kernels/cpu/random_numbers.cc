@@ -19,8 +19,7 @@ int for_numbers(Stream& stream, const View& out, F f) {
   return kDone;
 }
 
-int uniform(Stream& stream, const View& out, uint64_t seed, uint64_t first, double low,
-            double high) {
+int uniform(Stream& stream, const View& out, Seed seed, uint64_t first, double low, double high) {
   if (!is_float(out.dtype)) return kUnsupported;
   const Loops& use = loops();
   int type = out.dtype == DType::f32   ? 0
@@ -30,21 +29,23 @@ int uniform(Stream& stream, const View& out, uint64_t seed, uint64_t first, doub
   return for_numbers(stream, out, [&](uint64_t at, int64_t count, char* to) {
     alignas(64) char units[kChunk * 8];
     if (type == 1) {
-      use.units_f64(seed, first + at, RandomUse::uniform, reinterpret_cast<double*>(units), count);
+      use.units_f64(seed.value, first + at, RandomUse::uniform, reinterpret_cast<double*>(units),
+                    count);
     } else {
-      use.units_f32(seed, first + at, RandomUse::uniform, reinterpret_cast<float*>(units), count);
+      use.units_f32(seed.value, first + at, RandomUse::uniform, reinterpret_cast<float*>(units),
+                    count);
     }
     use.between[type](units, low, high, to, count);
   });
 }
 
-int normal(Stream& stream, const View& out, uint64_t seed, uint64_t first, double mean,
+int normal(Stream& stream, const View& out, Seed seed, uint64_t first, double mean,
            double deviation) {
   if (!is_float(out.dtype)) return kUnsupported;
   const Loops& use = loops();
   return for_numbers(stream, out, [&](uint64_t at, int64_t count, char* to) {
     alignas(64) double numbers[kChunk];
-    use.normals(seed, first + at, RandomUse::normal, numbers, count);
+    use.normals(seed.value, first + at, RandomUse::normal, numbers, count);
     use.scale_normals(numbers, mean, deviation, count);
     if (out.dtype == DType::f64) {
       store_converted(out.dtype, numbers, to, 1, count);
@@ -56,7 +57,7 @@ int normal(Stream& stream, const View& out, uint64_t seed, uint64_t first, doubl
   });
 }
 
-int integers(Stream& stream, const View& out, uint64_t seed, uint64_t first, int64_t low,
+int integers(Stream& stream, const View& out, Seed seed, uint64_t first, int64_t low,
              int64_t high) {
   if (!is_integer(out.dtype)) return kUnsupported;
   uint64_t range = static_cast<uint64_t>(high) - static_cast<uint64_t>(low) + 1;
@@ -64,18 +65,18 @@ int integers(Stream& stream, const View& out, uint64_t seed, uint64_t first, int
     using T = decltype(type);
     return for_numbers(stream, out, [&](uint64_t at, int64_t count, char* to) {
       for (int64_t i = 0; i < count; i++)
-        reinterpret_cast<T*>(to)[i] =
-            convert<T>(random_integer(seed, first + at + static_cast<uint64_t>(i), low, range));
+        reinterpret_cast<T*>(to)[i] = convert<T>(
+            random_integer(seed.value, first + at + static_cast<uint64_t>(i), low, range));
     });
   });
 }
 
-int bernoulli(Stream& stream, const View& out, uint64_t seed, uint64_t first, double p) {
+int bernoulli(Stream& stream, const View& out, Seed seed, uint64_t first, double p) {
   return visit(out.dtype, [&](auto type) {
     using T = decltype(type);
     return for_numbers(stream, out, [&](uint64_t at, int64_t count, char* to) {
       float units[kChunk];
-      loops().units_f32(seed, first + at, RandomUse::uniform, units, count);
+      loops().units_f32(seed.value, first + at, RandomUse::uniform, units, count);
       for (int64_t i = 0; i < count; i++)
         reinterpret_cast<T*>(to)[i] = convert<T>(uint8_t{static_cast<double>(units[i]) < p});
     });

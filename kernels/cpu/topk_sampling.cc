@@ -41,7 +41,7 @@ int top_k(Stream& stream, const View& in, int64_t base, const View& values, cons
   return kDone;
 }
 
-int sample(Stream& stream, const View& logits, double temperature, uint64_t seed, uint64_t first,
+int sample(Stream& stream, const View& logits, double temperature, Seed seed, uint64_t first,
            int64_t base, const View& index) {
   if (!is_float(logits.dtype)) return kUnsupported;
   int64_t classes = logits.shape.last();
@@ -68,8 +68,8 @@ int sample(Stream& stream, const View& logits, double temperature, uint64_t seed
         };
         double total = 0, sum = 0;
         for (int64_t i = 0; i < classes; i++) total += weight(i);
-        double aim =
-            total * uniform_double(seed, first + static_cast<uint64_t>(row), RandomUse::sample);
+        double aim = total * uniform_double(seed.value, first + static_cast<uint64_t>(row),
+                                            RandomUse::sample);
         for (int64_t i = 0; i < classes; i++) {
           double size = weight(i);
           if (size > 0) picked = i;  // rounding may move the target beyond the last

@@ -236,6 +236,35 @@ Status free_event(void* event) {
   return status_of("destroy an event", cudaEventDestroy(static_cast<cudaEvent_t>(event)));
 }
 
+// Calls of other threads are not restricted meanwhile.
+Status begin_recording(void* stream) {
+  return status_of("record its work",
+                   cudaStreamBeginCapture(native(stream), cudaStreamCaptureModeThreadLocal));
+}
+Result<char*> allocate_while_recording(size_t bytes, void* stream) {
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  cudaThreadExchangeStreamCaptureMode(&mode);
+  Result<char*> taken = allocate(bytes, stream);
+  cudaThreadExchangeStreamCaptureMode(&mode);
+  return taken;
+}
+Result<void*> end_recording(void* stream) {
+  cudaGraph_t recorded = nullptr;
+  FLOW_TRY(status_of("record its work", cudaStreamEndCapture(native(stream), &recorded)));
+  cudaGraphExec_t graph = nullptr;
+  cudaError_t error = cudaGraphInstantiate(&graph, recorded, 0);
+  cudaGraphDestroy(recorded);
+  if (error != cudaSuccess) return error_of("prepare a graph", error);
+  return static_cast<void*>(graph);
+}
+Status launch_graph(void* graph, void* stream) {
+  return status_of("launch a graph",
+                   cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), native(stream)));
+}
+Status free_graph(void* graph) {
+  return status_of("destroy a graph", cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph)));
+}
+
 Status last_fault() { return status_of("continue", cudaPeekAtLastError()); }
 
 // An error that may have either cause, such as a failed launch, is considered the program's.

@@ -73,6 +73,20 @@ Status follow_event(void* event, void* stream);
 Result<bool> has_completed(void* event);
 Status free_event(void* event);
 
+/// From here on, the work that this thread queues on the stream is recorded and not done, until
+/// end_recording(). What cannot be recorded, such as an allocation or a wait, fails, and so does
+/// end_recording() then.
+Status begin_recording(void* stream);
+/// As allocate(), on another stream meanwhile.
+Result<char*> allocate_while_recording(size_t bytes, void* stream);
+/// The recorded work as a graph, which launch_graph() does, as one launch. If it fails, the
+/// recording has ended too.
+Result<void*> end_recording(void* stream);
+/// Operands of the recorded work must be valid then.
+Status launch_graph(void* graph, void* stream);
+/// Launches that have not ended are not affected.
+Status free_graph(void* graph);
+
 /// The sticky error of the device, which no later call can clear: the process must end.
 Status last_fault();
 /// Whether the stream's device itself failed, for example by an uncorrectable memory error, as

@@ -329,9 +329,10 @@ struct DropoutOp {
 
   uint64_t below;  // a number is dropped if its bits are below this: p, scaled
   Compute<T> factor;
-  uint64_t seed, first;
+  Seed seed;
+  uint64_t first;
 
-  DropoutOp(double p, double factor_, uint64_t seed_, uint64_t first_)
+  DropoutOp(double p, double factor_, Seed seed_, uint64_t first_)
       : below(static_cast<uint64_t>(std::ceil(std::ldexp(p > 0 ? std::fmin(p, 1.0) : 0.0, kBits)))),
         factor(static_cast<Compute<T>>(factor_)),
         seed(seed_),
@@ -346,12 +347,12 @@ struct DropoutOp {
   FLOW_DEVICE void run(const ElementPosition (&spots)[2], int64_t number) const {
     Compute<T> x[width];
     spots[0].read_as<T>(x);
-    uint64_t start = first + static_cast<uint64_t>(number);
+    uint64_t start = first + static_cast<uint64_t>(number), own_seed = seed.number();
     if (width % kNumbers == 0 && start % kNumbers == 0) {  // of all threads or none
       FLOW_UNROLL
       for (int j = 0; j < width; j += kNumbers) {
-        Random4 block = random_block(seed, start / kNumbers + static_cast<uint64_t>(j / kNumbers),
-                                     RandomUse::dropout);
+        Random4 block = random_block(
+            own_seed, start / kNumbers + static_cast<uint64_t>(j / kNumbers), RandomUse::dropout);
         FLOW_UNROLL
         for (int k = 0; k < kNumbers && j + k < width; k++)
           x[j + k] = bits_of_number(block, k) < below ? Compute<T>(0) : x[j + k] * factor;
@@ -360,7 +361,7 @@ struct DropoutOp {
       FLOW_UNROLL
       for (int j = 0; j < width; j++) {
         uint64_t i = start + static_cast<uint64_t>(j);
-        Random4 block = random_block(seed, i / kNumbers, RandomUse::dropout);
+        Random4 block = random_block(own_seed, i / kNumbers, RandomUse::dropout);
         x[j] = bits_of_number(block, i % kNumbers) < below ? Compute<T>(0) : x[j] * factor;
       }
     }
@@ -541,8 +542,7 @@ int lerp(Stream& stream, const View& a, const View& b, double weight, const View
   });
 }
 
-int dropout(Stream& stream, const View& in, double p, uint64_t seed, uint64_t first,
-            const View& out) {
+int dropout(Stream& stream, const View& in, double p, Seed seed, uint64_t first, const View& out) {
   return visit_floats(in.dtype, [&](auto type) {
     using T = decltype(type);
     double factor = p < 1 ? 1 / (1 - p) : 0;

@@ -58,7 +58,10 @@ int launch(Stream& stream, void (*kernel)(Parameters...), dim3 grid, int threads
   static_assert((sizeof(Parameters) + ... + 0) <= 4000, "a kernel's parameters are at most 4 KB");
 #ifdef FLOW_EMULATE
   (void)stream;
-  return emulator::launch(grid, threads, bytes, [&] { kernel(Parameters(arguments)...); });
+  return [&](Parameters... parameters) {  // copies, as a recorded launch runs later
+    return emulator::launch(grid, threads, bytes,
+                            [kernel, ... copies = parameters] { kernel(copies...); });
+  }(Parameters(std::forward<Arguments>(arguments))...);
 #else
   return [&](Parameters... parameters) {
     void* pointers[] = {const_cast<void*>(static_cast<const void*>(&parameters))..., nullptr};

@@ -23,7 +23,7 @@ int add_product(Stream&, const View& a, const View& b, const View& c, double fac
 int add_quotient(Stream&, const View& a, const View& b, const View& c, double factor,
                  const View& out);
 int lerp(Stream&, const View& a, const View& b, double weight, const View& out);
-int dropout(Stream&, const View& in, double p, uint64_t seed, uint64_t first, const View& out);
+int dropout(Stream&, const View& in, double p, Seed seed, uint64_t first, const View& out);
 
 // fused_elementwise.cu
 int fused_elementwise(Stream&, const FusedElementwise&, const View* inputs, const View& out);
@@ -97,15 +97,15 @@ int scale_all(Stream&, const View* tensors, int64_t count, const View& factor);
 
 // topk_sampling.cu
 int top_k(Stream&, const View& in, int64_t base, const View& values, const View& index);
-int sample(Stream&, const View& logits, double temperature, uint64_t seed, uint64_t first,
-           int64_t base, const View& index);
+int sample(Stream&, const View& logits, double temperature, Seed seed, uint64_t first, int64_t base,
+           const View& index);
 int histogram(Stream&, const View& in, double low, double high, const View& counts);
 
 // random.cu
-int uniform(Stream&, const View& out, uint64_t seed, uint64_t first, double low, double high);
-int normal(Stream&, const View& out, uint64_t seed, uint64_t first, double mean, double deviation);
-int integers(Stream&, const View& out, uint64_t seed, uint64_t first, int64_t low, int64_t high);
-int bernoulli(Stream&, const View& out, uint64_t seed, uint64_t first, double p);
+int uniform(Stream&, const View& out, Seed seed, uint64_t first, double low, double high);
+int normal(Stream&, const View& out, Seed seed, uint64_t first, double mean, double deviation);
+int integers(Stream&, const View& out, Seed seed, uint64_t first, int64_t low, int64_t high);
+int bernoulli(Stream&, const View& out, Seed seed, uint64_t first, double p);
 
 // finance.cu
 int gbm_paths(Stream&, const Gbm&, const View& out);

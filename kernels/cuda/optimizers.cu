@@ -1,6 +1,7 @@
 // Optimizers: a step over all weights in one pass, and the sum of squares for gradient clipping.
 #include "kernels/cuda/group.cuh"
 #include "kernels/cuda/launchers.hpp"
+#include "kernels/shared/adamw.hpp"
 
 namespace flow::cuda {
 namespace {
@@ -268,7 +269,13 @@ struct AdamWTable {
   W* square[kAdamWTensorsMax];
   const void* grad[kAdamWTensorsMax];
   char* copy[kAdamWTensorsMax];
-  W sizes[kAdamWTensorsMax], roots[kAdamWTensorsMax];
+  union {  // the parameters have no room for both
+    struct {
+      W sizes[kAdamWTensorsMax], roots[kAdamWTensorsMax];
+    } known;
+    const double* rates[kAdamWTensorsMax];
+  };
+  bool are_rates_on_device;
   DType grads[kAdamWTensorsMax], copies[kAdamWTensorsMax];
   W beta1, beta2, rest1, rest2, decay, eps, scale;
   const double* factor;
@@ -282,7 +289,16 @@ __global__ void __launch_bounds__(kBlockThreads) adamw_all_kernel(AdamWTable<W> 
   W* all_mean = table.mean[k];
   W* all_square = table.square[k];
   char* copy = table.copy[k];
-  W size = table.sizes[k], root = table.roots[k];
+  W size, root, decay = table.decay;
+  if (table.are_rates_on_device) {
+    const double* rates = table.rates[k];
+    decay = static_cast<W>(rates[0]);
+    size = static_cast<W>(rates[1]);
+    root = static_cast<W>(rates[2]);
+  } else {
+    size = table.known.sizes[k];
+    root = table.known.roots[k];
+  }
   W scale = table.factor ? table.scale * static_cast<W>(*table.factor) : table.scale;
   bool packs = is_packed(all_weights) && is_packed(all_mean) && is_packed(all_square) &&
                is_packed(table.grad[k]) && is_packed(copy);
@@ -301,8 +317,8 @@ __global__ void __launch_bounds__(kBlockThreads) adamw_all_kernel(AdamWTable<W> 
           W g = grad[j] * scale;
           mean[j] = table.beta1 * mean[j] + table.rest1 * g;
           square[j] = table.beta2 * square[j] + table.rest2 * (g * g);
-          weights[j] = weights[j] * table.decay -
-                       size * (mean[j] / (std::sqrt(square[j]) * root + table.eps));
+          weights[j] =
+              weights[j] * decay - size * (mean[j] / (std::sqrt(square[j]) * root + table.eps));
         }
         store<n>(all_mean + i, mean);
         store<n>(all_square + i, square);
@@ -337,6 +353,7 @@ int adamw_of_type(Stream& stream, const AdamW& o, const AdamWTensor* tensors, in
   table.beta2 = static_cast<W>(o.beta2);
   table.rest1 = static_cast<W>(1 - o.beta1);
   table.rest2 = static_cast<W>(1 - o.beta2);
+  table.are_rates_on_device = count > 0 && tensors[0].rates;
   table.decay = static_cast<W>(1 - o.lr * o.weight_decay);
   table.eps = static_cast<W>(o.eps);
   table.scale = static_cast<W>(grad_scale);
@@ -351,15 +368,19 @@ int adamw_of_type(Stream& stream, const AdamW& o, const AdamWTensor* tensors, in
   for (int64_t i = 0; i < count; i++) {
     const AdamWTensor& t = tensors[i];
     if (t.weights.dtype != dtype || t.weights.count() == 0) continue;
-    auto step = static_cast<double>(t.step);
+    AdamWRates rates = adamw_rates(o, t.step);
     int k = table.chunks.count;
     table.weights[k] = t.weights.at<W>();
     table.mean[k] = t.mean.at<W>();
     table.square[k] = t.square.at<W>();
     table.grad[k] = t.grad.data;
     table.copy[k] = t.copy.data;
-    table.sizes[k] = static_cast<W>(o.lr / (1 - std::pow(o.beta1, step)));
-    table.roots[k] = static_cast<W>(1 / std::sqrt(1 - std::pow(o.beta2, step)));
+    if (table.are_rates_on_device) {
+      table.rates[k] = t.rates;
+    } else {
+      table.known.sizes[k] = static_cast<W>(rates.size);
+      table.known.roots[k] = static_cast<W>(rates.root);
+    }
     table.grads[k] = t.grad.dtype;
     table.copies[k] = t.copy.dtype;
     table.chunks.add(t.weights.count());
@@ -405,22 +426,15 @@ int scale_all(Stream& stream, const View* tensors, int64_t count, const View& fa
 
 int adamw(Stream& stream, const AdamW& o, const View& weights, const View& grad, double grad_scale,
           const View& mean, const View& square, const View* copy) {
-  auto step = static_cast<double>(o.step);
-  double size = o.lr / (1 - std::pow(o.beta1, step));
-  double root = 1 / std::sqrt(1 - std::pow(o.beta2, step));
+  AdamWRates rates = adamw_rates(o, o.step);
   return visit_step(weights, grad, [&](auto weight, auto gradient) {
     using W = decltype(weight);
     using G = decltype(gradient);
-    AdamWOp<W, G> f{static_cast<W>(o.beta1),
-                    static_cast<W>(o.beta2),
-                    static_cast<W>(1 - o.beta1),
-                    static_cast<W>(1 - o.beta2),
-                    static_cast<W>(1 - o.lr * o.weight_decay),
-                    static_cast<W>(size),
-                    static_cast<W>(root),
-                    static_cast<W>(o.eps),
-                    static_cast<W>(grad_scale),
-                    copy != nullptr,
+    AdamWOp<W, G> f{static_cast<W>(o.beta1),         static_cast<W>(o.beta2),
+                    static_cast<W>(1 - o.beta1),     static_cast<W>(1 - o.beta2),
+                    static_cast<W>(rates.decay),     static_cast<W>(rates.size),
+                    static_cast<W>(rates.root),      static_cast<W>(o.eps),
+                    static_cast<W>(grad_scale),      copy != nullptr,
                     copy ? copy->dtype : DType::bf16};
     return launch_each<kWidth>(stream, f,
                                {&grad, &mean, &square, copy ? copy : &weights, &weights});

@@ -9,15 +9,16 @@ namespace {
 // F::make(seed, block, numbers) computes F::numbers of them, of type T.
 template <typename T, typename F>
 __global__ void __launch_bounds__(kBlockThreads)
-    numbers_kernel(F f, uint64_t seed, uint64_t first, int64_t count, T* out) {
+    numbers_kernel(F f, Seed seed, uint64_t first, int64_t count, T* out) {
   constexpr int each = F::numbers;
+  uint64_t own_seed = seed.number();
   uint64_t first_block = first / each;
   auto skip = static_cast<int64_t>(first % each);
   int64_t blocks = divide_up(count + skip, each);
   bool packs = skip == 0 && reinterpret_cast<uintptr_t>(out) % (sizeof(T) * each) == 0;
   for (int64_t i = thread_of_grid(); i < blocks; i += threads_of_grid()) {
     T numbers[each];
-    f.make(seed, first_block + static_cast<uint64_t>(i), numbers);
+    f.make(own_seed, first_block + static_cast<uint64_t>(i), numbers);
     int64_t at = i * each - skip;
     if (packs && at + each <= count) {
       store<each>(out + at, numbers);
@@ -29,7 +30,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 }
 
 template <typename T, typename F>
-int launch_numbers(Stream& stream, F f, const View& out, uint64_t seed, uint64_t first) {
+int launch_numbers(Stream& stream, F f, const View& out, Seed seed, uint64_t first) {
   if (out.count() == 0) return kDone;
   int64_t blocks = out.count() / F::numbers + 2;
   return launch(stream, numbers_kernel<T, F>, grid_of(blocks_for(blocks)), kBlockThreads, 0, f,
@@ -95,8 +96,7 @@ struct Bernoulli {
 
 }  // namespace
 
-int uniform(Stream& stream, const View& out, uint64_t seed, uint64_t first, double low,
-            double high) {
+int uniform(Stream& stream, const View& out, Seed seed, uint64_t first, double low, double high) {
   return visit_floats(out.dtype, [&](auto type) {
     using T = decltype(type);
     Uniform<T> f{low, high, next_below(convert<T>(high))};
@@ -104,7 +104,7 @@ int uniform(Stream& stream, const View& out, uint64_t seed, uint64_t first, doub
   });
 }
 
-int normal(Stream& stream, const View& out, uint64_t seed, uint64_t first, double mean,
+int normal(Stream& stream, const View& out, Seed seed, uint64_t first, double mean,
            double deviation) {
   return visit_floats(out.dtype, [&](auto type) {
     using T = decltype(type);
@@ -112,7 +112,7 @@ int normal(Stream& stream, const View& out, uint64_t seed, uint64_t first, doubl
   });
 }
 
-int integers(Stream& stream, const View& out, uint64_t seed, uint64_t first, int64_t low,
+int integers(Stream& stream, const View& out, Seed seed, uint64_t first, int64_t low,
              int64_t high) {
   uint64_t span = static_cast<uint64_t>(high) - static_cast<uint64_t>(low) + 1;
   switch (out.dtype) {
@@ -127,7 +127,7 @@ int integers(Stream& stream, const View& out, uint64_t seed, uint64_t first, int
   }
 }
 
-int bernoulli(Stream& stream, const View& out, uint64_t seed, uint64_t first, double p) {
+int bernoulli(Stream& stream, const View& out, Seed seed, uint64_t first, double p) {
   return visit(out.dtype, [&](auto type) {
     using T = decltype(type);
     Bernoulli<T> f{p, convert<T>(uint8_t{1}), convert<T>(uint8_t{0})};

@@ -223,7 +223,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 // A block has a part, and does nothing unless it is the drawn one.
 template <typename T>
 __global__ void __launch_bounds__(kBlockThreads)
-    sample_kernel(SampleShape s, uint64_t seed, uint64_t first, int64_t base, const T* logits,
+    sample_kernel(SampleShape s, Seed seed, uint64_t first, int64_t base, const T* logits,
                   int64_t* index) {
   struct Result {
     unsigned long long place;
@@ -235,7 +235,9 @@ __global__ void __launch_bounds__(kBlockThreads)
     int64_t drawn = s.parts;
     if (s.draws(top)) {
       for (int64_t i = 0; i < s.parts; i++) total += s.sums[row * s.parts + i];
-      target = uniform_double(seed, first + static_cast<uint64_t>(row), RandomUse::sample) * total;
+      target =
+          uniform_double(seed.number(), first + static_cast<uint64_t>(row), RandomUse::sample) *
+          total;
       double before = 0;
       for (int64_t i = 0; i < s.parts && drawn == s.parts; i++) {
         double sum = s.sums[row * s.parts + i];
@@ -369,7 +371,7 @@ int top_k(Stream& stream, const View& in, int64_t base, const View& values, cons
   });
 }
 
-int sample(Stream& stream, const View& logits, double temperature, uint64_t seed, uint64_t first,
+int sample(Stream& stream, const View& logits, double temperature, Seed seed, uint64_t first,
            int64_t base, const View& index) {
   if (index.count() == 0) return kDone;
   if (logits.count() == 0) return kUnsupported;

@@ -174,6 +174,7 @@ void KernelLaunch::run(const Driver& driver, LoadedFunction& function, const Gri
           dense.view().data != arguments_[at].tensor.view().data)
         copies.emplace_back(at, dense);
       values.push_back(PackedNumber::of(dense.view().data));
+      if (tensors::runtime().capture != nullptr) tensors::note_use(dense.view());
       kept.push_back(std::move(dense));
     }
   }

@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "kernels/tensor/capture.hpp"
 #include "kernels/tensor/ops.hpp"
 
 namespace flow::tensors {
@@ -40,6 +41,7 @@ void check_gradient(const char* name, const Tensor& gradient, DType dtype, const
 }
 
 void add_to_leaf(Body& leaf, const Tensor& gradient) {
+  if (runtime().capture != nullptr) runtime().capture->touch_gradient(leaf, true);
   if (!leaf.gradient) {
     // The gradient may be a view or broadcast: a leaf stores a tensor of its own.
     leaf.gradient = (is_own(gradient) ? gradient : copy_of(gradient)).body();

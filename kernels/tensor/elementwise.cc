@@ -502,7 +502,7 @@ Tensor lerp(const Tensor& left, const Tensor& right, double weight) {
                 });
 }
 
-Tensor dropout(const Tensor& given, double p, uint64_t seed) {
+Tensor dropout(const Tensor& given, double p, kernels::Seed seed) {
   if (!(p >= 0 && p <= 1))
     throw TensorError(fmt::format("dropout takes a probability of 0 to 1, not {}", p));
   Tensor x = is_float(given.dtype()) ? given : cast(given, DType::f32);

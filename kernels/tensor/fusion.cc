@@ -237,6 +237,8 @@ std::optional<Tensor> Tracer::compute(const Tensor& result, const FusedKernel& k
         kernels::broadcast_to(operands_[static_cast<size_t>(used[i])].view(), result.shape());
   Tensor out = Tensor::empty(dtype_, result.shape(), device_);
   const View* inputs = views;
+  if (runtime().capture != nullptr)
+    for (size_t i = 0; i < used.size(); i++) note_use(views[i]);
   if (kernel && device_.kind == Device::cuda) {
     ProfilerRange range("fuse");
     if (kernel(device_, fused, inputs, out.view())) return out;

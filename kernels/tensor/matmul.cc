@@ -6,6 +6,7 @@
 
 #include "kernels/shared/types.hpp"
 #include "kernels/tensor/autograd.hpp"
+#include "kernels/tensor/capture.hpp"
 #include "kernels/tensor/ops.hpp"
 
 namespace flow::tensors {
@@ -93,6 +94,11 @@ Tensor rounded_weight(const Tensor& given, DType dtype, int64_t rows) {
   Body& body = *given.body();
   bool stays = body.is_parameter && given.dtype() == DType::f32 && is_small(dtype) &&
                given.device().kind == Device::cuda;
+  if (stays && runtime().capture != nullptr) {
+    bool is_read = body.rounded && body.rounded->view.dtype == dtype &&
+                   body.rounded_version == given.storage()->version;
+    runtime().capture->touch_rounded(body, is_read);
+  }
   Tensor kept(body.rounded);
   if (stays && kept && kept.dtype() == dtype && body.rounded_version == given.storage()->version)
     return first_rows(kept.detached(), rows);

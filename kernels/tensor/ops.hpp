@@ -11,6 +11,8 @@
 
 namespace flow::tensors {
 
+class GraphWords;
+
 using kernels::Binary;
 using kernels::Compare;
 using kernels::Reduce;
@@ -41,7 +43,7 @@ Tensor add_product(const Tensor& a, const Tensor& b, const Tensor& c, double fac
 Tensor add_quotient(const Tensor& a, const Tensor& b, const Tensor& c, double factor);
 Tensor lerp(const Tensor& a, const Tensor& b, double weight);
 /// Zeros each element with probability p and divides the rest by 1 - p.
-Tensor dropout(const Tensor& x, double p, uint64_t seed);
+Tensor dropout(const Tensor& x, double p, kernels::Seed seed);
 
 // ---- in place; the result's shape is the target's (elementwise.cc)
 /// Throws a Failure if `source` has a history, which a write into a plain tensor would lose.
@@ -144,15 +146,15 @@ struct TopK {
   Tensor values, index;
 };
 TopK top_k(const Tensor& x, int64_t k, int64_t base);  // along the last dimension
-Tensor sample(const Tensor& logits, double temperature, uint64_t seed, int64_t base);
+Tensor sample(const Tensor& logits, double temperature, kernels::Seed seed, int64_t base);
 Tensor histogram(const Tensor& x, int64_t bins, double low, double high);
 
 // ---- numbers (topk_sampling.cc)
-Tensor uniform(DType dtype, const Shape& shape, uint64_t seed, double low, double high,
+Tensor uniform(DType dtype, const Shape& shape, kernels::Seed seed, double low, double high,
                const Device& device = {});
-Tensor normal(DType dtype, const Shape& shape, uint64_t seed, double mean, double deviation,
+Tensor normal(DType dtype, const Shape& shape, kernels::Seed seed, double mean, double deviation,
               const Device& device = {});
-Tensor integers(DType dtype, const Shape& shape, uint64_t seed, int64_t low, int64_t high,
+Tensor integers(DType dtype, const Shape& shape, kernels::Seed seed, int64_t low, int64_t high,
                 const Device& device = {});
 /// 0..count - 1 in a random order of the seed.
 void fill_permutation(int64_t* out, int64_t count, uint64_t seed);
@@ -167,9 +169,13 @@ struct AdamWOperands {
   int64_t step = 1;
 };
 /// The same for several tensors in as few calls as possible, one per device; `factor` is empty, or
-/// an f64 on their device by which the gradients are multiplied too.
-void adamw_steps(const kernels::AdamW& options, const std::vector<AdamWOperands>& tensors,
-                 double grad_scale, const Tensor& factor);
+/// an f64 on their device by which the gradients are multiplied too. If it is recorded, returns the
+/// first of the graph's words for set_adamw_rates().
+size_t adamw_steps(const kernels::AdamW& options, const std::vector<AdamWOperands>& tensors,
+                   double grad_scale, const Tensor& factor);
+/// Before a launch of the graph: the rates of `options`, with the steps of the same tensors.
+void set_adamw_rates(GraphWords& words, size_t first, const kernels::AdamW& options,
+                     const std::vector<int64_t>& steps);
 void sgd_step(const kernels::Sgd& options, const Tensor& weights, const Tensor& grad,
               double grad_scale, const Tensor& momentum);
 /// The Euclidean norm of all elements of all tensors; if it is larger than `limit`, each tensor is

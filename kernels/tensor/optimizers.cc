@@ -4,8 +4,10 @@
 #include <cmath>
 #include <set>
 
+#include "kernels/shared/adamw.hpp"
 #include "kernels/shared/types.hpp"
 #include "kernels/tensor/autograd.hpp"
+#include "kernels/tensor/capture.hpp"
 #include "kernels/tensor/ops.hpp"
 
 namespace flow::tensors {
@@ -55,6 +57,7 @@ namespace {
 View rounded_place(const Tensor& weights) {
   Body& body = *weights.body();
   if (!body.rounded) return {};
+  if (runtime().capture != nullptr) runtime().capture->touch_rounded(body, false);
   bool is_current = body.rounded_version == weights.storage()->version;
   if (!is_current || body.rounded->is_shared() || body.rounded->storage->is_shared()) {
     body.rounded = {};
@@ -65,8 +68,44 @@ View rounded_place(const Tensor& weights) {
 
 }  // namespace
 
-void adamw_steps(const kernels::AdamW& options, const std::vector<AdamWOperands>& given,
-                 double grad_scale, const Tensor& factor) {
+void set_adamw_rates(GraphWords& words, size_t first, const kernels::AdamW& options,
+                     const std::vector<int64_t>& steps) {
+  for (size_t i = 0; i < steps.size(); i++) {
+    kernels::AdamWRates rates = kernels::adamw_rates(options, steps[i]);
+    size_t at = first + i * kernels::kAdamWRates;
+    words.set(at, rates.decay);
+    words.set(at + 1, rates.size);
+    words.set(at + 2, rates.root);
+  }
+}
+
+namespace {
+
+void note_operands(const kernels::AdamWTensor& tensor) {
+  for (const View* each : {&tensor.weights, &tensor.grad, &tensor.mean, &tensor.square})
+    note_use(*each);
+  if (tensor.copy.data != nullptr) note_use(tensor.copy);
+}
+
+// The rates of a step that is recorded are words of its graph, which each launch sets anew.
+size_t record_rates(const kernels::AdamW& options, std::vector<kernels::AdamWTensor>& tensors) {
+  GraphWords& words = runtime().capture->words();
+  size_t first = words.take(tensors.size() * kernels::kAdamWRates);
+  std::vector<int64_t> steps;
+  for (size_t i = 0; i < tensors.size(); i++) {
+    steps.push_back(tensors[i].step);
+    tensors[i].rates =
+        reinterpret_cast<const double*>(words.address(first + i * kernels::kAdamWRates));
+    note_operands(tensors[i]);
+  }
+  set_adamw_rates(words, first, options, steps);
+  return first;
+}
+
+}  // namespace
+
+size_t adamw_steps(const kernels::AdamW& options, const std::vector<AdamWOperands>& given,
+                   double grad_scale, const Tensor& factor) {
   NoRecord off;
   std::vector<Tensor> gradients;  // which the calls below read
   std::vector<kernels::AdamWTensor> tensors;
@@ -91,6 +130,7 @@ void adamw_steps(const kernels::AdamW& options, const std::vector<AdamWOperands>
     tensor.step = each.step;
     tensors.push_back(tensor);
   }
+  size_t first_word = runtime().capture == nullptr ? 0 : record_rates(options, tensors);
   for (size_t i = 0; i < given.size();) {  // neighbors on one device, each storage once
     size_t first = i;
     const Device& device = given[first].weights.device();
@@ -107,15 +147,18 @@ void adamw_steps(const kernels::AdamW& options, const std::vector<AdamWOperands>
     call(device, &Kernels::adamw_all, "adamw", options, tensors.data() + first,
          static_cast<int64_t>(i - first), grad_scale, factor ? &of_factor : nullptr);
   }
+  return first_word;
 }
 
 void adamw_step(const kernels::AdamW& options, const Tensor& weights, const Tensor& grad,
                 double grad_scale, const Tensor& mean, const Tensor& square) {
+  check_not_captured("x:adamw_, whose step is a number: use flow.optim.adamw");
   adamw_steps(options, {{weights, grad, mean, square, options.step}}, grad_scale, {});
 }
 
 void sgd_step(const kernels::Sgd& options, const Tensor& weights, const Tensor& grad,
               double grad_scale, const Tensor& momentum) {
+  check_not_captured("x:sgd_, whose rate is a number: use flow.optim.adamw");
   check_weights("sgd", weights);
   check_part("sgd", weights, grad);
   if (momentum) check_moment("sgd", weights, momentum);
@@ -150,6 +193,8 @@ Tensor norm_and_factor(const std::vector<Tensor>& tensors, double limit) {
   NoRecord off;
   std::vector<View> views = views_of(tensors);
   Tensor out = Tensor::empty(DType::f64, Shape{2}, tensors.front().device());
+  if (runtime().capture != nullptr)
+    for (const View& each : views) note_use(each);
   call(out.device(), &Kernels::norm_of_all, "clip_grad_norm", views.data(),
        static_cast<int64_t>(views.size()), limit, out.view());
   return out;

@@ -15,6 +15,14 @@ class RefCounted {
   virtual ~RefCounted() = default;
 
   void hold() { references_.fetch_add(1, std::memory_order_relaxed); }
+  /// As hold(), unless the object is being destroyed: for an owner of a plain pointer to it.
+  bool try_hold() {
+    uint32_t count = references_.load(std::memory_order_relaxed);
+    while (count != 0)
+      if (references_.compare_exchange_weak(count, count + 1, std::memory_order_acquire))
+        return true;
+    return false;
+  }
   void drop() {
     if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
   }

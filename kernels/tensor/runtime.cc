@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <map>
 #include <mutex>
 #include <set>
 #include <utility>
 
 #include "kernels/cuda/device.hpp"
+#include "kernels/tensor/capture.hpp"
 #include "kernels/tensor/fusion.hpp"
 
 namespace flow::tensors {
@@ -34,13 +36,31 @@ class LiveStreams {
   bool release(char* data, void* stream) {
     std::lock_guard lock(mutex_);
     if (!streams_.contains(stream)) return false;
-    (void)cuda::release(data, stream);
+    auto recording = released_.find(stream);
+    if (recording != released_.end())
+      recording->second.push_back(data);
+    else
+      (void)cuda::release(data, stream);
     return true;
+  }
+  Status begin_recording(void* stream) {
+    std::lock_guard lock(mutex_);
+    FLOW_TRY(cuda::begin_recording(stream));
+    released_[stream];
+    return {};
+  }
+  Result<void*> end_recording(void* stream) {
+    std::lock_guard lock(mutex_);
+    Result<void*> graph = cuda::end_recording(stream);
+    for (char* data : released_[stream]) (void)cuda::release(data, stream);
+    released_.erase(stream);
+    return graph;
   }
 
  private:
   std::mutex mutex_;
   std::set<void*> streams_;
+  std::map<void*, std::vector<char*>> released_;  // by stream that records
 };
 
 LiveStreams& live_streams() {
@@ -167,6 +187,10 @@ Stream& stream_of(const Device& device) {
     return own.cpu;
   }
   if (device.kind == Device::symbol) reject_symbol();
+  if (const Capture* capture = runtime().capture; capture && !(capture->device() == device))
+    throw CaptureError(
+        fmt::format("flow.graph cannot record an operation on {}: its graph is on {}",
+                    text_of(device), text_of(capture->device())));
   Stream& stream = cuda_stream(device);
   choose(device);
   stream.precision = runtime().precision;
@@ -230,18 +254,34 @@ bool free_memory(const Device& device, Stream& stream) {
 
 }  // namespace
 
-void* allocate_device_memory(const Device& device, size_t bytes) {
-  Stream& stream = stream_of(device);
-  auto index = static_cast<size_t>(device.index);
+Result<char*> allocate_on_stream(const Device& device, size_t bytes, void* stream) {
   size_t size = std::max<size_t>(bytes, 1);
-  Result<char*> taken = cuda::allocate(size, stream.native);
-  if (!taken.ok() && free_memory(device, stream)) taken = cuda::allocate(size, stream.native);
-  if (!taken.ok())
-    throw TensorError(fmt::format("out of memory on {}: {} bytes were requested; {} ({})",
-                                  text_of(device), bytes, memory_text(device),
-                                  taken.error().message));
-  held_bytes[index] += bytes;
+  Result<char*> taken = runtime().capture == nullptr ? cuda::allocate(size, stream)
+                                                     : cuda::allocate_while_recording(size, stream);
+  if (taken.ok()) held_bytes[static_cast<size_t>(device.index)] += bytes;
+  return taken;
+}
+
+void throw_out_of_memory(const Device& device, size_t bytes, const std::string& why) {
+  throw TensorError(fmt::format("out of memory on {}: {} bytes were requested; {} ({})",
+                                text_of(device), bytes, memory_text(device), why));
+}
+
+void* allocate_device_memory(const Device& device, size_t bytes) {
+  if (runtime().capture != nullptr) return runtime().capture->memory()->take(bytes);
+  Stream& stream = stream_of(device);
+  Result<char*> taken = allocate_on_stream(device, bytes, stream.native);
+  if (!taken.ok() && free_memory(device, stream))
+    taken = allocate_on_stream(device, bytes, stream.native);
+  if (!taken.ok()) throw_out_of_memory(device, bytes, taken.error().message);
   return *taken;
+}
+
+Status begin_recording(const Device& device) {
+  return live_streams().begin_recording(stream_of(device).native);
+}
+Result<void*> end_recording(const Device& device) {
+  return live_streams().end_recording(stream_of(device).native);
 }
 
 size_t device_bytes_held() {
@@ -253,12 +293,14 @@ size_t device_bytes_held() {
 // An earlier error returns here again, and the next call reports it.
 void release_device_memory(const Device& device, void* stream, void* data, size_t bytes) noexcept {
   if (data == nullptr) return;
+  if (Capture* capture = runtime().capture; capture && capture->memory()->holds(data))
+    return capture->memory()->give(static_cast<char*>(data));
   auto index = static_cast<size_t>(device.index);
   held_bytes[index] -= bytes;
   Runtime& own = runtime();
   if (own.chosen != device.index && cuda::set_device(device.index).ok()) own.chosen = device.index;
   bool is_own = index < own.cuda.size() && own.cuda[index].native == stream;
-  if (is_own)
+  if (is_own && own.capture == nullptr)
     (void)cuda::release(static_cast<char*>(data), stream);
   else if (!live_streams().release(static_cast<char*>(data), stream))
     (void)cuda::release_idle(static_cast<char*>(data));
@@ -303,16 +345,31 @@ void move_bytes(const Device& from_device, const void* from, const Device& to_de
                 size_t bytes) {
   if (from_device.kind == Device::symbol || to_device.kind == Device::symbol) reject_symbol();
   if (bytes == 0) return;
+  Capture* capture = runtime().capture;
   auto* source = static_cast<const char*>(from);
   auto* target = static_cast<char*>(to);
   if (from_device.kind == Device::cpu && to_device.kind == Device::cpu) {
     std::memcpy(to, from, bytes);
+  } else if (capture != nullptr && from_device.kind == Device::cpu &&
+             runtime().copies_are_constant) {
+    capture->add_constant(target, source, bytes);
+  } else if (capture != nullptr && !(from_device == to_device)) {
+    throw CaptureError(
+        from_device.kind == Device::cpu
+            ? "flow.graph cannot record a copy from the host: make the tensor before the call, and "
+              "pass it as an argument if it differs between calls"
+            : "flow.graph cannot record a wait for the GPU's result: return the tensor from the "
+              "function, and read it after the call");
   } else if (from_device.kind == Device::cpu) {
     void* stream = stream_of(to_device).native;
     check(to_device, staging_of(to_device).to_device(target, source, bytes, stream));
   } else if (to_device.kind == Device::cpu) {
     finish_calls(from_device, target, source, bytes);
   } else if (from_device == to_device) {
+    if (capture != nullptr) {
+      capture->use(source);
+      capture->use(target);
+    }
     check(from_device, cuda::copy_on_device(target, source, bytes, stream_of(from_device).native));
   } else {
     follow_stream(to_device, from_device);
@@ -323,7 +380,9 @@ void move_bytes(const Device& from_device, const void* from, const Device& to_de
 }
 
 void wait_for(const Device& device) {
-  if (device.kind != Device::cpu) finish_calls(device, nullptr, nullptr, 0);
+  if (device.kind == Device::cpu) return;
+  check_not_captured("a wait for the GPU");
+  finish_calls(device, nullptr, nullptr, 0);
 }
 
 GpuFault unseen_fault() {

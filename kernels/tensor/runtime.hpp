@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "engine/base/profiler_range.hpp"
@@ -22,6 +23,8 @@ using kernels::View;
 
 constexpr int kDevicesMax = 64;
 
+class Capture;
+
 struct Runtime {
   Runtime() = default;
   /// Frees the thread's scratch, pinned buffers and streams. Tensors that outlive it are released
@@ -39,7 +42,9 @@ struct Runtime {
   Stream cpu;
   std::vector<Stream> cuda;                       // by device
   std::vector<std::unique_ptr<Staging>> staging;  // by device
-  int chosen = -1;                                // the GPU that CUDA's calls use
+  Capture* capture = nullptr;        // if set, operations are recorded: see capture.hpp
+  bool copies_are_constant = false;  // see ConstantCopies
+  int chosen = -1;                   // the GPU that CUDA's calls use
   /// If set, called after each wait for a GPU: an error means that the results there are invalid.
   std::function<Status()> failure_check;
 };
@@ -62,6 +67,20 @@ inline void check_argument(const char* row, const View* operand) {
 template <typename Other>
 void check_argument(const char*, const Other&) {}
 
+/// While operations are recorded, their graph keeps the memory of an operand.
+void note_use(const View& operand);
+template <typename T>
+void note_argument(const T& given) {
+  if constexpr (std::is_same_v<T, View>) {
+    note_use(given);
+  } else if constexpr (std::is_same_v<T, kernels::ProductEpilogue>) {
+    for (const View* each : {given.bias, given.before, given.column_sums, given.row_sums})
+      if (each != nullptr) note_use(*each);
+  } else if constexpr (std::is_pointer_v<T> && std::is_convertible_v<T, const View*>) {
+    if (given != nullptr) note_use(*given);
+  }
+}
+
 /// Calls a function of the device's table: `call(device, &Kernels::softmax, "softmax", …)`.
 template <typename... Parameters, typename... Arguments>
 void call(const Device& device, int (*Kernels::*row)(Stream&, Parameters...), const char* name,
@@ -69,6 +88,7 @@ void call(const Device& device, int (*Kernels::*row)(Stream&, Parameters...), co
   ProfilerRange range(name);
   Stream& stream = stream_of(device);
   if (check_operand != nullptr && device.kind != Device::cpu) (check_argument(name, given), ...);
+  if (runtime().capture != nullptr && device.kind != Device::cpu) (note_argument(given), ...);
   for (;;) {
     stream.scratch.used = 0;
     int code = (kernels_of(device).*row)(stream, given...);
@@ -85,6 +105,14 @@ void* allocate_device_memory(const Device& device, size_t bytes);
 size_t device_bytes_held();
 /// In the order of `stream`, on which it was allocated, by any thread. Never throws.
 void release_device_memory(const Device& device, void* stream, void* data, size_t bytes) noexcept;
+
+/// The same on another stream, without a second try.
+Result<char*> allocate_on_stream(const Device& device, size_t bytes, void* stream);
+[[noreturn]] void throw_out_of_memory(const Device& device, size_t bytes, const std::string& why);
+/// As cuda::begin_recording() and cuda::end_recording() on the thread's stream. Memory that is
+/// released in between, by any thread, is released at the end.
+Status begin_recording(const Device& device);
+Result<void*> end_recording(const Device& device);
 
 /// Allocates and loads now what the thread's first calls on the GPU would, because that may wait
 /// for the GPU: within a gang, for a kernel that waits for another rank.

@@ -11,8 +11,10 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <utility>
 #include <vector>
 
+#include "kernels/tensor/capture.hpp"
 #include "kernels/tensor/fusion.hpp"
 #include "kernels/tensor/runtime.hpp"
 
@@ -97,6 +99,48 @@ HostMemoryCache& host_memory_cache() {
 
 }  // namespace
 
+// All storages on GPUs, of all threads.
+class DeviceStorages {
+ public:
+  static DeviceStorages& all() {
+    static auto* made = new DeviceStorages;  // tensors may be dropped after static objects
+    return *made;
+  }
+  void add(Storage& storage) {
+    std::lock_guard lock(mutex_);
+    link(storage);
+  }
+  /// Called by watchers.
+  void link(Storage& storage) {
+    storage.next_ = first_;
+    if (first_ != nullptr) first_->before_ = &storage;
+    first_ = &storage;
+  }
+  void remove(Storage& storage) {
+    std::lock_guard lock(mutex_);
+    for (StorageWatcher* each : watchers_) each->ending(storage);
+    (storage.before_ == nullptr ? first_ : storage.before_->next_) = storage.next_;
+    if (storage.next_ != nullptr) storage.next_->before_ = storage.before_;
+  }
+  void watch(StorageWatcher& watcher) {
+    std::lock_guard lock(mutex_);
+    for (Storage* each = first_; each != nullptr; each = each->next_) watcher.found(*each);
+    watchers_.push_back(&watcher);
+  }
+  void unwatch(StorageWatcher& watcher) {
+    std::lock_guard lock(mutex_);
+    std::erase(watchers_, &watcher);
+  }
+
+ private:
+  std::mutex mutex_;
+  Storage* first_ = nullptr;
+  std::vector<StorageWatcher*> watchers_;
+};
+
+void watch_storages(StorageWatcher& watcher) { DeviceStorages::all().watch(watcher); }
+void unwatch_storages(StorageWatcher& watcher) { DeviceStorages::all().unwatch(watcher); }
+
 std::string text_of(const Device& device) {
   if (device.kind == Device::symbol) return "flow.fuse";
   return device.kind == Device::cpu ? "cpu" : fmt::format("cuda:{}", device.index);
@@ -134,9 +178,11 @@ RefPtr<Storage> Storage::allocate(Device device, size_t bytes) {
   RefPtr<Storage> made(new Storage);
   made->device_ = device;
   if (device.kind == Device::cuda) {
+    made->stream_ = stream_of(device).native;
     made->data_ = static_cast<char*>(allocate_device_memory(device, bytes));
     made->bytes_ = bytes;
-    made->stream_ = stream_of(device).native;
+    if (runtime().capture != nullptr) made->graph_memory_ = runtime().capture->memory();
+    DeviceStorages::all().add(*made);
     if (runtime().budget != nullptr) runtime().budget->note_device(bytes);
     return made;
   }
@@ -167,8 +213,23 @@ RefPtr<Storage> Storage::borrow(const void* data, size_t bytes, std::shared_ptr<
   return made;
 }
 
+RefPtr<Storage> Storage::take_over(Storage& ending) {
+  RefPtr<Storage> made(new Storage);
+  made->data_ = std::exchange(ending.data_, nullptr);
+  made->bytes_ = ending.bytes_;
+  made->device_ = ending.device_;
+  made->stream_ = ending.stream_;
+  made->graph_memory_ = std::move(ending.graph_memory_);
+  made->version = ending.version;
+  made->pitch = ending.pitch;
+  made->columns = ending.columns;
+  DeviceStorages::all().link(*made);
+  return made;
+}
+
 void Storage::note_write() {
   version++;
+  if (runtime().capture != nullptr && device_.kind == Device::cuda) runtime().capture->write(*this);
   if (keep_ == nullptr || budget_ != nullptr || runtime().budget == nullptr) return;
   runtime().budget->charge(bytes_);
   budget_ = runtime().budget;
@@ -180,7 +241,12 @@ Storage::~Storage() {
     return;
   }
   if (device_.kind == Device::cuda) {
-    release_device_memory(device_, stream_, data_, bytes_);
+    if (data_ == nullptr) return;  // its allocation failed
+    DeviceStorages::all().remove(*this);
+    if (graph_memory_ != nullptr && data_ != nullptr)
+      graph_memory_->give(data_);
+    else
+      release_device_memory(device_, stream_, data_, bytes_);
     return;
   }
   if (data_ != nullptr) free_host_memory(data_, bytes_);

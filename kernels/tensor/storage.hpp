@@ -38,6 +38,8 @@ class MemoryBudget {
   virtual bool collect() = 0;
 };
 
+class GraphMemory;
+
 /// A block of memory on one device, aligned to 64 bytes. Views share it.
 class Storage : public RefCounted {
  public:
@@ -48,6 +50,8 @@ class Storage : public RefCounted {
   /// budget at its first write, which allocates the memory.
   static RefPtr<Storage> borrow(const void* data, size_t bytes, std::shared_ptr<const void> keep,
                                 bool is_own = false);
+  /// GPU memory of `ending`, which is being destroyed. Called by StorageWatcher::ending().
+  static RefPtr<Storage> take_over(Storage& ending);
   /// A symbol for a value of a chain, without memory.
   static RefPtr<Storage> symbol(uint64_t owner, int value);
   ~Storage() override;
@@ -68,18 +72,33 @@ class Storage : public RefCounted {
   int64_t columns = 0;  // with a pitch: those that views see
 
  private:
+  friend class DeviceStorages;
   Storage() = default;
 
   char* data_ = nullptr;
   size_t bytes_ = 0;
   Device device_;
-  void* stream_ = nullptr;  // of a GPU, in whose order the memory is released
+  void* stream_ = nullptr;                       // of a GPU, in whose order the memory is released
+  std::shared_ptr<GraphMemory> graph_memory_;    // null: the memory is its own
+  Storage *before_ = nullptr, *next_ = nullptr;  // of all on GPUs
   std::shared_ptr<MemoryBudget> budget_;
   std::shared_ptr<const void> keep_;
   bool is_own_ = false;
   int symbol_value_ = 0;
   uint64_t symbol_owner_ = 0;
 };
+
+/// Is told of the memory on GPUs, by the threads that use it.
+class StorageWatcher {
+ public:
+  virtual ~StorageWatcher() = default;
+  /// For each that exists when the watch begins.
+  virtual void found(Storage& storage) = 0;
+  /// Before its memory is released, unless Storage::take_over() is called.
+  virtual void ending(Storage& storage) = 0;
+};
+void watch_storages(StorageWatcher& watcher);
+void unwatch_storages(StorageWatcher& watcher);
 
 /// Host memory, cached for reuse. Blocks from 64 KiB on are cached, up to a quarter of the peak
 /// use.

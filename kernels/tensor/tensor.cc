@@ -5,6 +5,7 @@
 
 #include "kernels/shared/types.hpp"
 #include "kernels/tensor/autograd.hpp"
+#include "kernels/tensor/capture.hpp"
 #include "kernels/tensor/ops.hpp"
 
 namespace flow::tensors {
@@ -62,8 +63,14 @@ void Tensor::want_gradient(bool wanted) {
   if (wanted) body_->is_parameter = true;
 }
 
-Tensor Tensor::gradient() const { return Tensor(body_->gradient); }
-void Tensor::set_gradient(const Tensor& gradient) { body_->gradient = gradient.body(); }
+Tensor Tensor::gradient() const {
+  if (runtime().capture != nullptr) runtime().capture->touch_gradient(*body_, true);
+  return Tensor(body_->gradient);
+}
+void Tensor::set_gradient(const Tensor& gradient) {
+  if (runtime().capture != nullptr) runtime().capture->touch_gradient(*body_, false);
+  body_->gradient = gradient.body();
+}
 void Tensor::set_node(RefPtr<Node> node) { body_->node = std::move(node); }
 Tensor Tensor::detached() const { return Tensor(view(), storage()); }
 

@@ -54,7 +54,7 @@ void reject_undrawable(const Tensor& logits) {
                   row + 1, text_of(logits)));
 }
 
-Tensor sample(const Tensor& given, double temperature, uint64_t seed, int64_t base) {
+Tensor sample(const Tensor& given, double temperature, kernels::Seed seed, int64_t base) {
   if (given.rank() != 2 || !is_float(given.dtype()) || given.size(1) < 1)
     throw TensorError(
         fmt::format("sample takes logits [n, classes] of floats, not {}", text_of(given)));
@@ -82,21 +82,21 @@ Tensor histogram(const Tensor& given, int64_t bins, double low, double high) {
   return out;
 }
 
-Tensor uniform(DType dtype, const Shape& shape, uint64_t seed, double low, double high,
+Tensor uniform(DType dtype, const Shape& shape, kernels::Seed seed, double low, double high,
                const Device& device) {
   Tensor out = Tensor::empty(dtype, shape, device);
   call(device, &Kernels::uniform, "rand", out.view(), seed, uint64_t{0}, low, high);
   return out;
 }
 
-Tensor normal(DType dtype, const Shape& shape, uint64_t seed, double mean, double deviation,
+Tensor normal(DType dtype, const Shape& shape, kernels::Seed seed, double mean, double deviation,
               const Device& device) {
   Tensor out = Tensor::empty(dtype, shape, device);
   call(device, &Kernels::normal, "randn", out.view(), seed, uint64_t{0}, mean, deviation);
   return out;
 }
 
-Tensor integers(DType dtype, const Shape& shape, uint64_t seed, int64_t low, int64_t high,
+Tensor integers(DType dtype, const Shape& shape, kernels::Seed seed, int64_t low, int64_t high,
                 const Device& device) {
   if (low > high)
     throw TensorError(fmt::format("randint takes low <= high, not {} and {}", low, high));

@@ -4,7 +4,16 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/tensor/capture.hpp"
+
 namespace flow::lua {
+namespace {
+
+void check_not_captured() {
+  tensors::check_not_captured("ctx.comm, as the other ranks are not part of a graph");
+}
+
+}  // namespace
 
 // Data that an aborted collective left on a GPU is undefined.
 Comm::Comm(std::shared_ptr<Communicator> communicator) : communicator_(std::move(communicator)) {
@@ -22,10 +31,14 @@ Status Comm::record_failure(Status status) {
   return status;
 }
 
-Status Comm::run(const CollectiveCall& call) { return record_failure(communicator_->run(call)); }
+Status Comm::run(const CollectiveCall& call) {
+  check_not_captured();
+  return record_failure(communicator_->run(call));
+}
 
 // On GPUs a wait orders the kernels only, so that the calls can be launched together.
 Status Comm::run(Exchange& exchange) {
+  check_not_captured();
   bool is_device = std::all_of(exchange.calls.begin(), exchange.calls.end(),
                                [](const CollectiveCall& call) { return call.is_device; });
   if (is_device && exchange.calls.size() > 1) {
@@ -43,6 +56,7 @@ Status Comm::run(Exchange& exchange) {
 }
 
 std::shared_ptr<PendingExchange> Comm::start(const char* method, Exchange exchange) {
+  check_not_captured();
   auto underway = std::make_shared<PendingExchange>();
   underway->method = method;
   underway->exchange = std::move(exchange);
@@ -53,6 +67,7 @@ std::shared_ptr<PendingExchange> Comm::start(const char* method, Exchange exchan
 
 Status Comm::wait(PendingExchange& underway) {
   if (underway.is_over) return underway.status;
+  check_not_captured();
   for (const auto& work : underway.works) {
     Status status = work->wait();
     if (underway.status.ok()) underway.status = record_failure(std::move(status));

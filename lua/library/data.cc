@@ -33,7 +33,7 @@ int batches(lua_State* L) {
                       "{} and {}",
                       count, size));
   uint64_t seed =
-      lua_isnoneornil(L, 3) ? next_seed(L) : static_cast<uint64_t>(luaL_checkinteger(L, 3));
+      lua_isnoneornil(L, 3) ? next_seed(L).value : static_cast<uint64_t>(luaL_checkinteger(L, 3));
   kernels::View order = new_tensor(L, DType::i64, kernels::Shape{count});
   auto* rows = order.at<int64_t>();
   tensors::fill_permutation(rows, count, seed);

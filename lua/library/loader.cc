@@ -642,7 +642,7 @@ int make_loader(lua_State* L) {
     loader.shuffles = type == LUA_TNUMBER || lua_toboolean(L, -1);
     if (loader.shuffles)
       loader.seed =
-          type == LUA_TNUMBER ? static_cast<uint64_t>(lua_tointeger(L, -1)) : next_seed(L);
+          type == LUA_TNUMBER ? static_cast<uint64_t>(lua_tointeger(L, -1)) : next_seed(L).value;
     lua_pop(L, 1);
     type = lua_getfield(L, 2, "transform");
     if (type != LUA_TNIL && type != LUA_TFUNCTION)

@@ -18,6 +18,7 @@
 
 #include "flow/operation.h"
 #include "kernels/tensor/autograd.hpp"
+#include "kernels/tensor/capture.hpp"
 #include "lua/sandbox/sandbox.hpp"
 #include "lua/state/arguments.hpp"
 #include "lua/tensor/tensor.hpp"
@@ -98,6 +99,7 @@ std::vector<Tensor> run(const OperationLibrary& library, const FlowOperation& op
     device = each.device();
     in.push_back(plain(each.view()));
   }
+  tensors::check_not_captured("an operation of a library");
   std::vector<char> message(kMessageMax);
   kernels::Stream& stream = tensors::stream_of(device);
   FlowCall call{};

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "kernels/shared/types.hpp"
+#include "kernels/tensor/capture.hpp"
 #include "lua/state/exact.hpp"
 #include "lua/tensor/tensor.hpp"
 
@@ -223,7 +224,7 @@ int make_random(lua_State* L, const char* function, bool normal) {
   read_rest(L, function, options, true);
   if (!kernels::is_float(options.dtype))
     raise(L, fmt::format("flow.{} makes floats, not {}", function, dtype_name(options.dtype)));
-  uint64_t seed = options.has_seed ? options.seed : next_seed(L);
+  kernels::Seed seed = options.has_seed ? options.seed : next_seed(L);
   auto maker = normal ? tensors::normal : tensors::uniform;
   return push_made(L, maker(options.dtype, options.shape, seed, 0, 1, options.device), options);
 }
@@ -242,7 +243,7 @@ int make_randint(lua_State* L) {
   options.shape = check_shape(L, 3, "flow.randint");
   options.next = 4;
   read_rest(L, "randint", options, true);
-  uint64_t seed = options.has_seed ? options.seed : next_seed(L);
+  kernels::Seed seed = options.has_seed ? options.seed : next_seed(L);
   return push_made(L,
                    tensors::integers(options.dtype, options.shape, seed, lua_tointeger(L, 1),
                                      lua_tointeger(L, 2), options.device),
@@ -290,6 +291,7 @@ int make_linspace(lua_State* L) {
                                                 : last - step * static_cast<double>(count - 1 - i);
   }
   check_ends(made.view(), options.dtype);
+  tensors::ConstantCopies constants;
   made = tensors::move(tensors::cast(made, options.dtype), options.device);
   return push_made(L, made, options);
 }
@@ -350,6 +352,7 @@ int make_arange(lua_State* L) {
   }
   check_ends(out, options.dtype);
   tensors::Tensor made = check_object(L, -1, "what is made");
+  tensors::ConstantCopies constants;
   return push_made(L, tensors::move(tensors::cast(made, options.dtype), options.device), options);
 }
 
@@ -369,6 +372,7 @@ int make_tensor(lua_State* L) {
   reject_handle(L, 1, "flow.tensor");
   push_tensor_of_table(L, 1, options.has_dtype ? &options.dtype : nullptr);
   tensors::Tensor made = check_object(L, -1, "what is made");
+  tensors::ConstantCopies constants;
   return push_made(L, tensors::move(made, options.device), options);
 }
 
@@ -473,7 +477,8 @@ int make_gbm(lua_State* L) {
   lua_getfield(L, 1, "seed");
   bool seeded = !lua_isnil(L, -1);
   lua_pop(L, 1);
-  options.seed = seeded ? static_cast<uint64_t>(gbm_integer(L, "seed", 0)) : next_seed(L);
+  if (!seeded) tensors::check_not_captured("flow.gbm without a seed");
+  options.seed = seeded ? static_cast<uint64_t>(gbm_integer(L, "seed", 0)) : next_seed(L).value;
   lua_getfield(L, 1, "ends");
   bool ends = lua_toboolean(L, -1);
   lua_getfield(L, 1, "dtype");

@@ -7,6 +7,7 @@
 #include "kernels/cuda/device.hpp"
 #include "kernels/jit/call.hpp"
 #include "kernels/tensor/autograd.hpp"
+#include "kernels/tensor/capture.hpp"
 #include "lua/sandbox/sandbox.hpp"
 #include "lua/tensor/kernel.hpp"
 #include "lua/tensor/tensor.hpp"
@@ -190,6 +191,7 @@ class KernelCall {
 
   jit::LoadedFunction& find_function(const jit::Driver& driver, const Device& device) {
     if (jit::LoadedFunction* known = program_.loaded(device.index)) return *known;
+    tensors::check_not_captured("the first call of a kernel: call it once before");
     Result<cuda::DeviceInfo> info = cuda::describe(device.index);
     if (!info.ok()) raise(L_, info.error().message);
     wait_durable(L_);  // the compiled kernel is stored

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "kernels/shared/types.hpp"
+#include "kernels/tensor/capture.hpp"
 #include "lua/state/arguments.hpp"
 #include "lua/state/vm_context.hpp"
 #include "lua/tensor/tensor.hpp"
@@ -249,7 +250,7 @@ int normalize(lua_State* L) {  // x:normalize({ means }, { deviations })
 int sample(lua_State* L) {  // logits:sample([temperature [, seed]])
   const Tensor& logits = check_object(L, 1, "the logits to sample from");
   double temperature = luaL_optnumber(L, 2, 1);
-  uint64_t seed =
+  kernels::Seed seed =
       lua_isnoneornil(L, 3) ? next_seed(L) : static_cast<uint64_t>(luaL_checkinteger(L, 3));
   push_object(L, tensors::sample(logits, temperature, seed, 1));
   return 1;
@@ -268,13 +269,31 @@ kernels::AdamW adamw_options(lua_State* L, int table) {
   return options;
 }
 
+// The step of each of { weights, grad, mean, square, step } of the list at 1.
+std::vector<int64_t> steps_of_list(lua_State* L) {
+  std::vector<int64_t> steps;
+  for (lua_Integer i = 1; i <= static_cast<lua_Integer>(lua_rawlen(L, 1)); i++) {
+    lua_rawgeti(L, 1, i);
+    lua_rawgeti(L, -1, 5);
+    steps.push_back(luaL_checkinteger(L, -1));
+    lua_pop(L, 2);
+  }
+  return steps;
+}
+
 // flow.adamw_(list of { weights, grad, mean, square, step }, { lr =, … [, grad_scale =] } [,
-// factor])
+// factor [, recorded]]). Recorded by flow.graph, it returns a number, with which it is called by
+// functions of flow.at_replay: then it sets the rates of that step.
 int adamw_all(lua_State* L) {
   luaL_checktype(L, 1, LUA_TTABLE);
   luaL_checktype(L, 2, LUA_TTABLE);
   check_options(L, 2, "flow.adamw_",
                 {"lr", "beta1", "beta2", "eps", "weight_decay", "step", "grad_scale"});
+  if (!lua_isnoneornil(L, 4)) {
+    tensors::set_adamw_rates(replayed_words(L), static_cast<size_t>(luaL_checkinteger(L, 4)),
+                             adamw_options(L, 2), steps_of_list(L));
+    return 0;
+  }
   Tensor factor = optional_tensor(L, 3, "the factor of flow.adamw_");
   if (factor && factor.count() != 1)
     raise(L, fmt::format("the factor of flow.adamw_ is a tensor of one number, not {}",
@@ -300,8 +319,11 @@ int adamw_all(lua_State* L) {
   }
   tensors::NoRecord off;
   if (factor) factor = tensors::cast(factor.detached(), DType::f64);
-  tensors::adamw_steps(adamw_options(L, 2), all, number_option(L, 2, "grad_scale", 1), factor);
-  return 0;
+  size_t recorded =
+      tensors::adamw_steps(adamw_options(L, 2), all, number_option(L, 2, "grad_scale", 1), factor);
+  if (tensors::runtime().capture == nullptr) return 0;
+  lua_pushinteger(L, static_cast<lua_Integer>(recorded));
+  return 1;
 }
 
 // weights:adamw_(grad, mean, square, { lr =, beta1 =, …, step =, grad_scale = })

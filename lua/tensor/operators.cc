@@ -126,7 +126,7 @@ int lerp(lua_State* L) {
 int dropout(lua_State* L) {  // x:dropout(p [, seed])
   const Tensor& x = check_object(L, 1, "x in x:dropout(p)");
   double p = luaL_checknumber(L, 2);
-  uint64_t seed =
+  kernels::Seed seed =
       lua_isnoneornil(L, 3) ? next_seed(L) : static_cast<uint64_t>(luaL_checkinteger(L, 3));
   push_object(L, tensors::dropout(x, p, seed));
   return 1;

@@ -7,6 +7,7 @@
 
 #include "kernels/shared/types.hpp"
 #include "kernels/tensor/autograd.hpp"
+#include "kernels/tensor/capture.hpp"
 #include "lua/sandbox/sandbox.hpp"
 #include "lua/tensor/memory_budget.hpp"
 #include "lua/tensor/tensor_bytes.hpp"
@@ -115,6 +116,13 @@ std::string dense_bytes(const tensors::Tensor& x) {
   return bytes;
 }
 
+// "`item`: ", the name by which the running function was called.
+std::string running_name(lua_State* L) {
+  lua_Debug call{};
+  bool is_named = lua_getstack(L, 0, &call) && lua_getinfo(L, "n", &call) && call.name != nullptr;
+  return is_named ? fmt::format("`{}`: ", call.name) : "";
+}
+
 }  // namespace
 
 int call_protected(lua_State* L, Function function) {
@@ -122,6 +130,8 @@ int call_protected(lua_State* L, Function function) {
   std::string problem;
   try {
     return function(L);
+  } catch (const tensors::CaptureError& failure) {
+    problem = running_name(L) + failure.what();
   } catch (const tensors::TensorError& failure) {
     problem = failure.what();
   }
@@ -332,7 +342,7 @@ kernels::Shape check_shape(lua_State* L, int index, const char* function, bool o
   return shape;
 }
 
-uint64_t next_seed(lua_State* L) {
+uint64_t draw_seed(lua_State* L) {
   if (lua_rawgetp(L, LUA_REGISTRYINDEX, &kGlobalsKey) != LUA_TTABLE) {
     lua_pop(L, 1);
     lua_pushglobaltable(L);  // a state without a sandbox
@@ -346,6 +356,10 @@ uint64_t next_seed(lua_State* L) {
   return seed;
 }
 
+kernels::Seed next_seed(lua_State* L) {
+  return tensors::runtime().capture == nullptr ? draw_seed(L) : recorded_seed(L);
+}
+
 bool is_tensor(lua_State* L, int index) { return test_object(L, index) != nullptr; }
 
 void open_tensor(lua_State* L, int flow_table) {
@@ -353,6 +367,7 @@ void open_tensor(lua_State* L, int flow_table) {
   open_tensor_makers(L, flow_table);
   open_tensor_gradients(L, flow_table);
   open_tensor_networks(L, flow_table);
+  open_tensor_graphs(L, flow_table);
 }
 
 void push_tensor(lua_State* L, const Tensor& tensor) {

@@ -45,8 +45,9 @@ tensors::Dims check_dims(lua_State* L, int index, const kernels::View& view, con
 kernels::Number check_number(lua_State* L, int index, const char* what);
 /// Pushes the first element as a number or boolean.
 void push_first(lua_State* L, const kernels::View& view);
-/// A number from the attempt's math.random, for calls without a seed.
-uint64_t next_seed(lua_State* L);
+/// A number from the attempt's math.random, for calls without a seed. While flow.graph records, its
+/// launches draw it anew.
+kernels::Seed next_seed(lua_State* L);
 /// Sizes from `index` on: numbers, or one list of them.
 kernels::Shape check_shape(lua_State* L, int index, const char* function, bool open = false);
 tensors::Device check_device(lua_State* L, int index);
@@ -72,6 +73,15 @@ void open_tensor_networks(lua_State* L, int flow_table);
 void push_custom_gradient(lua_State* L);
 /// Whether it is a function, or callable like a module.
 bool is_callable(lua_State* L, int index);
+
+// ---- graph.cc
+void open_tensor_graphs(lua_State* L, int flow_table);
+/// The next number of math.random, of all 64 bits.
+uint64_t draw_seed(lua_State* L);
+/// Its seed while flow.graph records.
+kernels::Seed recorded_seed(lua_State* L);
+/// Those of the graph for whose launch a function of flow.at_replay is called.
+tensors::GraphWords& replayed_words(lua_State* L);
 
 // ---- indexing.cc
 int tensor_index(lua_State* L);  // upvalue 1: the methods

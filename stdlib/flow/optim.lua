@@ -137,6 +137,9 @@ end
 -- Sets the rate of all groups in proportion to the first one with a rate above 0; a group with a rate of 0 keeps 0.
 function Optimizer:set_lr(lr)
   check_number("opt:set_lr", "lr", lr)
+  if flow.is_capturing() then
+    error("opt:set_lr in the function of flow.graph would set the rate once: call it before each call of the graph", 2)
+  end
   for _, group in ipairs(self.groups) do group.options.lr = lr * group.share end
 end
 
@@ -201,13 +204,9 @@ local function clones(tensors)
   return out
 end
 
--- Copies on the devices of `others`: a checkpoint is written from the CPU.
-local function clones_on_device_of(tensors, others)
-  local out = {}
-  for i, tensor in ipairs(tensors) do
-    out[i] = tensor.device == others[i].device and tensor:clone() or tensor:to(others[i].device)
-  end
-  return out
+-- In place, as a graph of flow.graph uses the optimizer's own tensors. A checkpoint is written from the CPU.
+local function copy_all(from, to)
+  for i, tensor in ipairs(from) do to[i]:copy_(tensor:to(to[i].device)) end
 end
 
 local function check_fit(given, tensors)
@@ -240,17 +239,37 @@ function optim.adamw(model, options)
   return self
 end
 
+-- If the step is recorded by flow.graph, each launch of the graph is another step, at the rates of then: `recorded` has
+-- what flow.adamw_ returned for each group.
+local function follow_launches(self, changed, lists, recorded)
+  if not flow.is_capturing() then return end
+  local function advance(by)
+    self.steps = self.steps + by
+    for i, item in pairs(changed) do
+      self.counts[i] = self.counts[i] + by
+      item[5] = self.counts[i]
+    end
+  end
+  flow.at_replay(function()
+    advance(1)
+    for group, first in pairs(recorded) do flow.adamw_(lists[group], group.options, nil, first) end
+  end, function() advance(-1) end)
+end
+
 -- Gradients are multiplied by `scale`: use 1 / n after n calls of backward, or the result of clip_grad_factor. A tensor
 -- of one number stays on its device. The parameters of a group are changed together.
 function AdamW:step(scale)
-  local lists = {}
+  local lists, changed, recorded = {}, {}, {}
   local is_tensor = flow.is_tensor(scale)
   each_gradient(self, not is_tensor and scale or nil, function(i, parameter, grad, group)
     lists[group] = lists[group] or {}
-    table.insert(lists[group], { parameter, grad, self.mean[i], self.square[i], self.counts[i] })
+    local item = { parameter, grad, self.mean[i], self.square[i], self.counts[i] }
+    table.insert(lists[group], item)
+    changed[i] = item
   end)
+  follow_launches(self, changed, lists, recorded)
   for _, group in ipairs(self.groups) do
-    if lists[group] then flow.adamw_(lists[group], group.options, is_tensor and scale or nil) end
+    if lists[group] then recorded[group] = flow.adamw_(lists[group], group.options, is_tensor and scale or nil) end
   end
 end
 
@@ -265,7 +284,8 @@ function AdamW:load(state)
   check_fit(state.mean, self.mean)
   check_fit(state.square, self.square)
   self.steps = state.steps
-  self.mean, self.square = clones_on_device_of(state.mean, self.mean), clones_on_device_of(state.square, self.square)
+  copy_all(state.mean, self.mean)
+  copy_all(state.square, self.square)
   self.counts = load_counts(state, self.counts)
   load_rates(self, state)
   return self
@@ -307,7 +327,8 @@ end
 function Sgd:load(state)
   if type(state) ~= "table" or math.type(state.steps) ~= "integer" then check_fit(nil, { 1 }) end
   check_fit(state.momentum, self.momentum)
-  self.steps, self.momentum = state.steps, clones_on_device_of(state.momentum, self.momentum)
+  self.steps = state.steps
+  copy_all(state.momentum, self.momentum)
   self.counts = load_counts(state, self.counts)
   load_rates(self, state)
   return self

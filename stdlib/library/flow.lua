@@ -736,6 +736,14 @@ function flow.checkpoint(f, ...) end
 ---@param f function uses element-wise operations only
 ---@return flow.tensor the result of f, computed in one pass
 function flow.fuse(f, ...) end
+---@param f function
+---@return fun(...): ... graph launches what f does on a GPU as one CUDA graph, from its third call on
+function flow.graph(f) end
+---@param f fun() is called before each later launch of the graph that is being recorded
+---@param undo? fun() is called if the recording fails
+function flow.at_replay(f, undo) end
+---@return boolean capturing the function of a flow.graph is being recorded
+function flow.is_capturing() end
 ---@param forward function
 ---@param backward fun(gradient: flow.tensor, ...): ...
 ---@return function

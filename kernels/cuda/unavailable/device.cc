@@ -35,6 +35,11 @@ Status wait_for_event(void*) { return none(); }
 Status follow_event(void*, void*) { return none(); }
 Result<bool> has_completed(void*) { return none(); }
 Status free_event(void*) { return none(); }
+Status begin_recording(void*) { return none(); }
+Result<char*> allocate_while_recording(size_t, void*) { return none(); }
+Result<void*> end_recording(void*) { return none(); }
+Status launch_graph(void*, void*) { return none(); }
+Status free_graph(void*) { return none(); }
 Status last_fault() { return none(); }
 bool has_device_failed(void*) { return false; }
 

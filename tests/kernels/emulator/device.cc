@@ -10,7 +10,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -126,7 +128,7 @@ Memory& memory() {
   static Memory* made = [] {
     auto* own = new Memory;
     emulator::device_memory = [](bool open) {
-      if (open) emulator::wait_for_kernels();
+      if (open && !emulator::is_repeating) emulator::wait_for_kernels();
       memory().open(open);
     };
     // An emulated kernel could read host memory, a GPU's kernel cannot.
@@ -146,6 +148,54 @@ struct StreamHandle {
 };
 emulator::Stream* stream_of(void* stream) { return static_cast<StreamHandle*>(stream)->stream; }
 emulator::Event& event_of(void* event) { return *static_cast<emulator::Event*>(event); }
+
+// The work that a thread records on its stream.
+struct Graph {
+  std::vector<std::function<int()>> work;
+};
+struct Recording {
+  void* stream = nullptr;
+  std::unique_ptr<Graph> graph;
+  bool is_invalid = false;
+  std::function<void(std::function<int()>)> add = [this](std::function<int()> launch) {
+    graph->work.push_back(std::move(launch));
+  };
+};
+thread_local std::unique_ptr<Recording> recording;
+
+// For calls that CUDA rejects while a thread records, after which the recording is useless.
+Status check_not_recording(const char* what) {
+  if (recording == nullptr) return {};
+  recording->is_invalid = true;
+  return environment_error(std::string("the GPU cannot ") + what +
+                           ": operation not permitted when stream is capturing");
+}
+Status check_not_recording(const char* what, void* stream) {
+  if (recording == nullptr || recording->stream != stream) return {};
+  return check_not_recording(what);
+}
+
+// The kernel of a graph that failed, as a GPU reports it: at the next wait.
+std::mutex failure_mutex;
+std::string failure_of_graph;
+
+Status check_graphs() {
+  std::lock_guard hold(failure_mutex);
+  if (failure_of_graph.empty()) return {};
+  return environment_error("the GPU cannot finish its work: " +
+                           std::exchange(failure_of_graph, {}));
+}
+
+void repeat(const Graph& graph) {
+  emulator::is_repeating = true;
+  for (const auto& each : graph.work)
+    if (each() != 0) {
+      std::lock_guard hold(failure_mutex);
+      failure_of_graph = emulator::error_text();
+      break;
+    }
+  emulator::is_repeating = false;
+}
 
 class Open {
  public:
@@ -176,6 +226,16 @@ Status copy(char* to, bool to_device, const char* from, bool from_device, size_t
   if ((to_device && !memory().holds(to, bytes)) || (from_device && !memory().holds(from, bytes)))
     return environment_error("the GPU cannot copy: invalid argument");
   device_control().copies++;
+  if (recording != nullptr && recording->stream == stream) {
+    if (to_device != from_device && !is_pinned(to_device ? from : to, bytes))
+      return check_not_recording("copy");
+    recording->add([=] {
+      Open open;
+      std::memcpy(to, from, bytes);
+      return 0;
+    });
+    return {};
+  }
   if (is_pinned(to_device ? from : to, bytes)) {
     emulator::enqueue(stream_of(stream), [=] {
       Open open;
@@ -221,21 +281,25 @@ Status free_stream(void* stream) {
   return {};
 }
 Status wait_for(void* stream) {
+  FLOW_TRY(check_not_recording("finish its work", stream));
   device_control().waits++;
   emulator::wait_for(stream_of(stream));
-  return {};
+  return check_graphs();
 }
 Result<void*> new_event() { return static_cast<void*>(new emulator::Event); }
 Status record_event(void* event, void* stream) {
+  FLOW_TRY(check_not_recording("record an event", stream));
   emulator::record(event_of(event), stream_of(stream));
   return {};
 }
 Status wait_for_event(void* event) {
+  FLOW_TRY(check_not_recording("finish its work"));
   device_control().waits++;
   emulator::wait_for(event_of(event));
-  return {};
+  return check_graphs();
 }
 Status follow_event(void* event, void* stream) {
+  FLOW_TRY(check_not_recording("wait for an event", stream));
   emulator::follow(event_of(event), stream_of(stream));
   return {};
 }
@@ -245,6 +309,7 @@ Status free_event(void* event) {
   return {};
 }
 Result<char*> allocate(size_t bytes, void* stream) {
+  FLOW_TRY(check_not_recording("allocate memory", stream));
   char* data = memory().take(bytes);
   if (data == nullptr) {  // memory that waits for its release goes first
     emulator::wait_for(stream_of(stream));
@@ -255,12 +320,14 @@ Result<char*> allocate(size_t bytes, void* stream) {
                            " bytes: out of memory");
 }
 Status release(char* data, void* stream) {
+  FLOW_TRY(check_not_recording("release memory", stream));
   if (!memory().holds(data, 1))
     return environment_error("the GPU cannot release memory: invalid argument");
   emulator::enqueue(stream_of(stream), [data] { memory().give(data); });
   return {};
 }
 Status release_idle(char* data) {
+  FLOW_TRY(check_not_recording("finish its work"));
   device_control().idle_releases++;
   emulator::wait_for_kernels();
   if (memory().give(data)) return {};
@@ -279,12 +346,14 @@ void load_product_library() {
   log(std::string("kernels ") + (loading == nullptr ? "LAZY" : loading));
 }
 Result<char*> allocate_pinned(size_t bytes) {
+  FLOW_TRY(check_not_recording("pin memory"));
   device_control().pinned++;
   char* data = new char[bytes];
   pinned[data] = bytes;
   return data;
 }
 Status release_pinned(char* data) {
+  FLOW_TRY(check_not_recording("release the host's memory"));
   pinned.erase(data);
   delete[] data;
   return {};
@@ -314,9 +383,51 @@ Status copy_between_devices(char* to, int to_device, const char* from, int from_
 Status set_bytes(char* to, int value, size_t bytes, void* stream) {
   if (!memory().holds(to, bytes))
     return environment_error("the GPU cannot fill memory: invalid argument");
+  if (recording != nullptr && recording->stream == stream) {
+    recording->add([=] {
+      Open open;
+      std::memset(to, value, bytes);
+      return 0;
+    });
+    return {};
+  }
   emulator::wait_for(stream_of(stream));
   Open open;
   std::memset(to, value, bytes);
+  return {};
+}
+Status begin_recording(void* stream) {
+  FLOW_TRY(check_not_recording("record its work"));
+  recording = std::make_unique<Recording>();
+  recording->stream = stream;
+  recording->graph = std::make_unique<Graph>();
+  emulator::recorder = &recording->add;
+  return {};
+}
+Result<char*> allocate_while_recording(size_t bytes, void* stream) {
+  return allocate(bytes, stream);
+}
+Result<void*> end_recording(void* stream) {
+  if (recording == nullptr || recording->stream != stream)
+    return environment_error("the GPU cannot record its work: it does not");
+  std::unique_ptr<Recording> ended = std::move(recording);
+  emulator::recorder = nullptr;
+  if (ended->is_invalid)
+    return environment_error(
+        "the GPU cannot record its work: operation failed due to a previous error during capture");
+  device_control().graphs++;
+  return static_cast<void*>(new std::shared_ptr<Graph>(std::move(ended->graph)));
+}
+Status launch_graph(void* graph, void* stream) {
+  FLOW_TRY(check_not_recording("launch a graph", stream));
+  device_control().graph_launches++;
+  emulator::enqueue(stream_of(stream),
+                    [own = *static_cast<std::shared_ptr<Graph>*>(graph)] { repeat(*own); });
+  return {};
+}
+Status free_graph(void* graph) {
+  device_control().graphs--;
+  delete static_cast<std::shared_ptr<Graph>*>(graph);
   return {};
 }
 Status last_fault() { return {}; }

@@ -22,6 +22,8 @@ namespace flow::emulator {
 Place place;
 bool reversed = false;
 int64_t launches = 0;
+thread_local std::function<void(std::function<int()>)>* recorder = nullptr;
+thread_local bool is_repeating = false;
 void (*device_memory)(bool open) = nullptr;
 
 namespace {
@@ -354,7 +356,7 @@ unsigned ballot(bool holds, const char* file, int line) {
 }
 
 int run(dim3 grid, int threads, size_t bytes, void (*kernel)(void*), void* object) {
-  launches++;
+  if (!is_repeating) launches++;
   failure.clear();
   if (threads < 1 || threads > kThreadsMax)
     failure = std::to_string(threads) + " threads in a block";
@@ -368,6 +370,7 @@ int run(dim3 grid, int threads, size_t bytes, void (*kernel)(void*), void* objec
 #if defined(__SANITIZE_THREAD__)
   host.tsan = __tsan_get_current_fiber();
 #endif
+  if (device_memory != nullptr) device_memory(true);  // may run a graph's kernels
   block.kernel = kernel;
   block.object = object;
   block.threads = threads;
@@ -376,7 +379,6 @@ int run(dim3 grid, int threads, size_t bytes, void (*kernel)(void*), void* objec
   place.grid = grid;
   place.block_size = dim3(static_cast<unsigned>(threads));
   uint64_t blocks = uint64_t{grid.x} * grid.y * grid.z;
-  if (device_memory != nullptr) device_memory(true);
   for (uint64_t i = 0; i < blocks && !block.failed; i++) {
     uint64_t number = reversed ? blocks - 1 - i : i;
     place.block = dim3(static_cast<unsigned>(number % grid.x),

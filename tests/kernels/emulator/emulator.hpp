@@ -11,7 +11,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <string>
+#include <type_traits>
 
 #define __global__
 #define __device__
@@ -36,10 +38,14 @@ extern Place place;
 
 /// Runs threads and blocks in the opposite order, to reveal results that depend on the order.
 extern bool reversed;
-/// Launches since the program began.
+/// Launches since the program began, without those that a graph repeats.
 extern int64_t launches;
 /// Products of tensor cores since the program began, one for each warp that takes part.
 extern int64_t products;
+/// If not null, this thread's launches are given to it instead of run.
+extern thread_local std::function<void(std::function<int()> launch)>* recorder;
+/// A graph repeats launches on this thread.
+extern thread_local bool is_repeating;
 /// If not null, called before and after each launch: the device's memory may be touched in between.
 extern void (*device_memory)(bool open);
 /// The error of the last launch that failed.
@@ -74,6 +80,14 @@ bool end_copies();
 int run(dim3 grid, int threads, size_t bytes, void (*kernel)(void*), void* object);
 template <typename F>
 int launch(dim3 grid, int threads, size_t bytes, F f) {
+  if constexpr (std::is_copy_constructible_v<F>)
+    if (recorder != nullptr) {
+      (*recorder)([grid, threads, bytes, f]() mutable {
+        return run(
+            grid, threads, bytes, [](void* object) { (*static_cast<F*>(object))(); }, &f);
+      });
+      return 0;
+    }
   return run(
       grid, threads, bytes, [](void* object) { (*static_cast<F*>(object))(); }, &f);
 }

@@ -4,9 +4,11 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 namespace flow::emulator {
 
@@ -17,7 +19,9 @@ class Stream {
     if (has_thread && when != nullptr && std::string_view(when) == "early") wanted_ = UINT64_MAX;
     if (has_thread) thread_ = std::thread([this] { run_thread(); });
   }
-  ~Stream() {
+  ~Stream() { end(); }
+  /// Does what is queued, and nothing later.
+  void end() {
     finish(enqueued_count());
     {
       std::lock_guard lock(mutex_);
@@ -106,7 +110,13 @@ Stream* new_stream() {
   return &kernels_stream();
 }
 void free_stream(Stream* stream) {
-  if (stream != &kernels_stream()) delete stream;
+  if (stream == &kernels_stream()) return;
+  stream->end();
+  // Other streams may still follow its events.
+  static std::mutex mutex;
+  static auto* ended = new std::vector<std::unique_ptr<Stream>>;
+  std::lock_guard lock(mutex);
+  ended->emplace_back(stream);
 }
 void enqueue(Stream* stream, std::function<void()> work) { stream->enqueue(std::move(work)); }
 void wait_for(Stream* stream) { stream->finish(stream->enqueued_count()); }

@@ -1,0 +1,108 @@
+-- Functions of flow.graph on a GPU, here the emulator: arguments, results and what cannot be recorded.
+local function message(f, ...)
+  local ok, problem = pcall(f, ...)
+  return ok and "no error" or tostring(problem):gsub("^.-%.lua:%d+: ", "")
+end
+local function rejected(f, ...)
+  local run = flow.graph(f)
+  run(...)
+  print((message(run, ...)))
+end
+local x = flow.ones({ 2, 3 }, "cuda")
+rejected(function(x) return x:table() and x end, x)  -- expect: `table`: flow.graph cannot record a wait for the GPU's result: return the tensor from the function, and read it after the call
+rejected(function(x) return x:sum() end, x)  -- expect: `sum`: flow.graph cannot record a wait for the GPU's result: return the tensor from the function, and read it after the call
+rejected(function(x) return x + flow.tensor({ 1, 2, 3 }, "f32"):to("cuda") end, x)  -- expect: `to`: flow.graph cannot record a copy from the host: make the tensor before the call, and pass it as an argument if it differs between calls
+rejected(function(x) return x * math.random() end, x)  -- expect: math.random in the function of flow.graph would give the same number in each launch: pass the number as a tensor, or draw tensors, as by flow.rand
+rejected(function(x) return { x } end, x)  -- expect: the function of flow.graph returned a table: it returns tensors, numbers, strings and booleans, one by one
+rejected(function(x) return x:add_(1) end, flow.ones({ 2, 3 }, "cuda"))  -- expect: the function of flow.graph changed its tensor argument 1 in place, which is a copy: change a tensor that it captures, or return the result
+local seed = 0
+rejected(function(x) seed = seed + 1 math.randomseed(seed) return x end, x)  -- expect: the function of flow.graph sets the state of math.random, which its launches do not
+local opt = flow.optim.adamw({ flow.nn.parameter(flow.ones(3, "cuda")) }, { lr = 1 })
+rejected(function(x) if flow.is_capturing() then opt:set_lr(1) end return x end, x)  -- expect: opt:set_lr in the function of flow.graph would set the rate once: call it before each call of the graph
+rejected(function(x) return flow.gbm { paths = 2, device = "cuda" } end, x)  -- expect: `gbm`: flow.graph cannot record flow.gbm without a seed
+local weight = flow.nn.parameter(flow.ones({ 2, 3 }, "cuda"))
+local sgd = flow.optim.sgd({ weight }, { lr = 0.1 })
+rejected(function(x) (weight * x):sum():backward() sgd:step() return x end, x)  -- expect: `sgd_`: flow.graph cannot record x:sgd_, whose rate is a number: use flow.optim.adamw
+weight.grad = nil
+local calls = 0
+rejected(function(x) calls = calls + 1 if calls == 2 then error("own", 0) end return x end, x)  -- expect: own
+print((message(flow.graph(function(x) return x end), weight)))  -- expect: argument 1 of a function of flow.graph wants a gradient, which a graph does not pass on: pass x:detach()
+print((message(flow.graph(function(x) return x end), x, x:to("cpu"))))  -- expect: the tensors that are passed to a function of flow.graph are on different devices, cuda:0 and cpu: move them to one
+print((message(flow.graph, 3)))  -- expect: flow.graph takes a function, not a number
+print((x * 2):to("cpu"):sum())  -- expect: 12.0
+
+-- Numbers and strings are part of the kind of a call; results that are no tensors are those of the recording.
+local counted = 0
+local scaled = flow.graph(function(x, factor, name)
+  counted = counted + 1
+  return x * factor + flow.arange(3, "cuda"):to("f32"), name, counted
+end)
+for at = 1, 4 do
+  local y, name, count = scaled(x * at, 2, "two")
+  print(y[1]:table()[3], name, count)
+end
+-- expect: 5.0	two	1
+-- expect: 7.0	two	2
+-- expect: 9.0	two	2
+-- expect: 11.0	two	2
+print(scaled(x, 3, "three")[1]:table()[3], counted)  -- expect: 6.0	3
+print(scaled(x:t():contiguous():t(), 2, "two")[1]:table()[3], counted)  -- expect: 5.0	3
+
+-- Random tensors differ between launches, as those of eager calls do.
+local noisy = flow.graph(function(x) return x + flow.rand({ 2, 3 }, "cuda"), x:dropout(0.5) end)
+local drawn = {}
+math.randomseed(6)
+for at = 1, 4 do drawn[at] = { noisy(x) } end
+math.randomseed(6)
+local equal = true
+for at = 1, 4 do
+  local a, b = x + flow.rand({ 2, 3 }, "cuda"), x:dropout(0.5)
+  equal = equal and a == drawn[at][1] and b == drawn[at][2]
+end
+print(equal, drawn[2][1] == drawn[3][1])  -- expect: true	false
+
+-- A graph within a graph is part of it. Without tensors the device is the thread's.
+local inner = flow.graph(function(x) return x * 2 end)
+local total = flow.zeros({ 2, 3 }, "cuda")
+local outer = flow.graph(function() total:add_(inner(x)) return total end)
+for at = 1, 4 do outer() end
+print(total[1]:table()[1])  -- expect: 8.0
+
+-- Gradients that are summed over calls, and cleared outside of the graph.
+local function accumulate(is_graph)
+  math.randomseed(2)
+  local w = flow.nn.parameter(flow.rand({ 3, 3 }, "cuda"))
+  local back = function(x) local loss = (x:matmul(w) ^ 2):mean() loss:backward() return loss end
+  if is_graph then back = flow.graph(back) end
+  local sums = {}
+  for at = 1, 12 do
+    back(flow.full({ 2, 3 }, at, "cuda"))
+    if at % 3 == 0 then
+      sums[#sums + 1] = w.grad:clone()
+      w.grad = nil
+    end
+  end
+  return sums
+end
+local plain, recorded = accumulate(false), accumulate(true)
+print(plain[1] == recorded[1], plain[2] == recorded[2], plain[3] == recorded[3], plain[4] == recorded[4])  -- expect: true	true	true	true
+
+-- A tensor that the function captured is kept with its graph. An index out of range is reported at the next wait.
+local words = flow.arange(12, "cuda"):to("f32"):reshape(4, 3)
+local look = flow.graph(function(index) return words:embedding(index) end)
+for at = 1, 3 do look(flow.full({ 2 }, at, { dtype = "i64", device = "cuda" })) end
+local kept = look
+words = nil
+collectgarbage()
+local other = flow.zeros({ 64, 64 }, "cuda")
+print(kept(flow.full({ 2 }, 4, { dtype = "i64", device = "cuda" }))[1]:table()[3], other:size(1))  -- expect: 12.0	64
+local lost = look(flow.full({ 2 }, 9, { dtype = "i64", device = "cuda" }))
+print((message(function() return lost:table() end)):match("^an index was outside its tensor on cuda:0"))  -- expect: an index was outside its tensor on cuda:0
+print(look(flow.full({ 2 }, 1, { dtype = "i64", device = "cuda" }))[1]:table()[3])  -- expect: 3.0
+
+-- On the CPU the function is called each time.
+local times = 0
+local on_cpu = flow.graph(function(x) times = times + 1 return x * 2 end)
+for at = 1, 3 do on_cpu(flow.ones(2)) end
+print(times, flow.is_capturing())  -- expect: 3	false
+flow.at_replay(function() error("not while nothing is recorded") end)
