@@ -5,7 +5,6 @@
 // queries attention_decode.cu.
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/group.cuh"
-#include "kernels/cuda/launchers.hpp"
 
 namespace flow::cuda {
 namespace {
@@ -281,8 +280,8 @@ size_t room_of(int width, int tiles, int squares) {
 
 }  // namespace
 
-int attention(Stream& stream, Attention options, const View& q, const View& k, const View& v,
-              const View& out, const View& lse) {
+int own_attention(Stream& stream, Attention options, const View& q, const View& k, const View& v,
+                  const View& out, const View& lse) {
   if (q.shape[3] > kWidthMax) return kUnsupported;
   if (lse.count() == 0) return kDone;
   if (takes_splits(q)) return decode_attention(stream, options, q, k, v, out, lse);
@@ -302,9 +301,9 @@ int attention(Stream& stream, Attention options, const View& q, const View& k, c
   });
 }
 
-int attention_backward(Stream& stream, Attention options, const View& q, const View& k,
-                       const View& v, const View& out, const View& lse, const View& grad,
-                       const View& dq, const View& dk, const View& dv) {
+int own_attention_backward(Stream& stream, Attention options, const View& q, const View& k,
+                           const View& v, const View& out, const View& lse, const View& grad,
+                           const View& dq, const View& dk, const View& dv) {
   if (q.shape[3] > kWidthMax) return kUnsupported;
   return visit_floats(q.dtype, [&](auto type) {
     using T = decltype(type);

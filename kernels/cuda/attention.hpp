@@ -1,10 +1,10 @@
-// Selects the attention kernel: plain host code, tested without a GPU.
+// flow's own attention and what selects its kernel: plain host code, tested without a GPU.
 #pragma once
 #include <cstdint>
 #include <initializer_list>
 
 #include "kernels/shared/types.hpp"
-#include "kernels/shared/view.hpp"
+#include "kernels/table.hpp"
 
 namespace flow::cuda {
 
@@ -41,5 +41,16 @@ inline bool takes_tensor_cores(std::initializer_list<const View*> operands) {
 /// For up to so many queries of each head, attention_decode.cu splits the keys over several blocks.
 constexpr int64_t kDecodeQueriesMax = 4;
 inline bool takes_splits(const View& q) { return q.shape[2] <= kDecodeQueriesMax; }
+
+/// As the rows of the table, by the kernels of this folder.
+int own_attention(Stream&, Attention, const View& q, const View& k, const View& v, const View& out,
+                  const View& lse);
+int own_attention_backward(Stream&, Attention, const View& q, const View& k, const View& v,
+                           const View& out, const View& lse, const View& grad, const View& dq,
+                           const View& dk, const View& dv);
+
+/// For each row of the [b, h, t, d] views, in order: the sum of the squares of a - b, and that of
+/// the squares of b. Floats; the sums are f32, and NaN if an element is.
+int row_differences(Stream&, const View& a, const View& b, float* differences, float* squares);
 
 }  // namespace flow::cuda

@@ -1,15 +1,13 @@
-// cuDNN, loaded by the first convolution: its parts take hundreds of megabytes.
+// cuDNN, loaded by the first convolution or attention: its parts take hundreds of megabytes.
 #include "kernels/cuda/cudnn.hpp"
 
 #include <dlfcn.h>
-#ifndef FLOW_EMULATE
-#include <cuda_runtime.h>
-#endif
 
 #include <atomic>
 #include <cstdlib>
 
 #include "engine/base/cuda_libraries.hpp"
+#include "kernels/cuda/cudnn_device.hpp"
 #include "kernels/cuda/cudnn_library.hpp"
 #include "kernels/cuda/errors.hpp"
 
@@ -19,30 +17,6 @@ namespace {
 
 constexpr int kOffersMax = 32;
 constexpr size_t kChoicesMax = 4096;
-
-int current_device(int& device) {
-#ifdef FLOW_EMULATE
-  device = 0;
-  return 0;
-#else
-  return static_cast<int>(cudaGetDevice(&device));
-#endif
-}
-
-// A call that reads and writes device memory.
-template <typename F>
-int on_device(F f) {
-#ifdef FLOW_EMULATE
-  if (emulator::device_memory != nullptr) emulator::device_memory(true);
-  int status = f();
-  if (emulator::device_memory != nullptr) emulator::device_memory(false);
-  return status;
-#else
-  return f();
-#endif
-}
-
-bool is_refusal(int status) { return status / 1000 * 1000 == kNotSupported; }
 
 // A factor of the result, in the compute type.
 struct Factor {
@@ -149,6 +123,7 @@ DnnLibrary::DnnLibrary(const std::string& path) {
 }
 
 DnnLibrary::~DnnLibrary() {
+  plans_.clear();
   for (auto [device, handle] : handles_)
     if (handle) calls_.Destroy(handle);
 }
@@ -291,13 +266,22 @@ dnn::DnnLibrary& cudnn_library() {
 
 }  // namespace
 
+dnn::DnnLibrary* dnn::library_in_use(int& code) {
+  code = kUnsupported;
+  if (!cudnn_is_asked || cudnn_name().is_off) return nullptr;
+  DnnLibrary& library = cudnn_library();
+  if (library.works()) return &library;
+  if (cudnn_name().is_named) code = kDnnErrors;
+  return nullptr;
+}
+
 int convolve_by_cudnn(Stream& stream, const Convolution& convolution) {
-  if (!cudnn_is_asked || cudnn_name().is_off) return kUnsupported;
-  dnn::DnnLibrary& library = cudnn_library();
-  if (!library.works()) return cudnn_name().is_named ? kDnnErrors : kUnsupported;
+  int code = kDone;
+  dnn::DnnLibrary* library = dnn::library_in_use(code);
+  if (!library) return code;
   int device = 0;
   if (int error = dnn::current_device(device)) return error;
-  int code = library.run(stream, device, convolution);
+  code = library->run(stream, device, convolution);
   if (code == kNeedsScratch) return code;
   cudnn_asked++;
   if (code == kDone) cudnn_done++;
@@ -306,12 +290,18 @@ int convolve_by_cudnn(Stream& stream, const Convolution& convolution) {
 
 const char* cudnn_error_text(int code) {
   static thread_local std::string text;
+  if (code == kAttentionVariableError) {
+    const char* value = std::getenv(kAttentionVariable);
+    text = std::string("the environment has ") + kAttentionVariable + "=" + (value ? value : "") +
+           ": its only value is `own`";
+    return text.c_str();
+  }
   const dnn::DnnLibrary& library = cudnn_library();
   if (!library.works())
     text = std::string("the library that ") + kCudnnVariable +
            " names cannot be used: " + library.problem();
   else
-    text = std::string("cuDNN failed in a convolution that it had accepted: ") +
+    text = std::string("cuDNN failed in an operation that it had accepted: ") +
            library.calls().GetErrorString(code - kDnnErrors);
   return text.c_str();
 }

@@ -1,4 +1,4 @@
-// Convolutions by NVIDIA's library, if the machine has it.
+// Convolutions and attention by NVIDIA's library, if the machine has it.
 #pragma once
 #include <string>
 
@@ -10,6 +10,9 @@ using namespace kernels;
 
 /// Names a library instead of libcudnn.so.9; `off`: uses only this folder's own kernels.
 constexpr const char* kCudnnVariable = "FLOW_CUDNN_LIB";
+
+/// `own`: this folder's own kernels compute attention, not cuDNN. Another value is an error.
+constexpr const char* kAttentionVariable = "FLOW_ATTENTION";
 
 enum class ConvolutionDirection { forward, backward_input, backward_weight };
 
@@ -39,5 +42,13 @@ struct CudnnUse {
 };
 CudnnUse cudnn_use();
 void use_cudnn(bool is_asked);
+
+/// How many calls of attention in f16 and bf16 there were, and how many of them cuDNN did.
+struct AttentionUse {
+  int64_t asked = 0, done = 0;
+  bool is_off = false;  // by the environment
+  std::string problem;  // why cuDNN is not used any more
+};
+AttentionUse attention_use();
 
 }  // namespace flow::cuda

@@ -2,6 +2,7 @@
 // header of cuDNN. tests/kernels/cudnn compares it with the header if there is one.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 
 namespace flow::cuda::dnn {
 
@@ -23,6 +24,104 @@ constexpr int kForwardImplicitGemm = 0, kForwardImplicitPrecompGemm = 1, kForwar
 constexpr int kBackwardData1 = 1;
 constexpr int kBackwardFilter1 = 1;
 
+// ---- Graphs of operations ("backend" API), for attention.
+
+constexpr int kInt32 = 4, kBoolean = 11;
+constexpr int kReduceAdd = 0, kReduceMax = 3;
+constexpr int kHeuristicsA = 3;
+constexpr int kNoteNondeterministic = 4, kNotesMax = 32;
+
+enum class DescriptorKind : int {
+  pointwise = 0,
+  engine = 2,
+  engine_config = 3,
+  heuristics = 4,
+  plan = 5,
+  pointwise_operation = 13,
+  graph = 15,
+  variant_pack = 16,
+  tensor = 17,
+  product = 18,
+  product_operation = 19,
+  reduction = 21,
+  reduction_operation = 22,
+  reshape_operation = 31,
+  device_properties = 38,
+};
+
+/// The types of attributes.
+enum class AttributeType : int {
+  handle = 0,
+  data_type = 1,
+  boolean = 2,
+  int64 = 3,
+  pointer = 6,
+  heuristics_mode = 8,
+  numerical_note = 11,
+  pointwise_mode = 14,
+  descriptor = 15,
+  reduction_operator = 18,
+  characters = 24,
+};
+
+enum class Attribute : int {
+  pointwise_mode = 0,
+  pointwise_compute = 1,
+  pointwise_axis = 9,
+  heuristics_mode = 200,
+  heuristics_graph = 201,
+  heuristics_results = 202,
+  heuristics_device = 204,
+  config_engine = 300,
+  plan_handle = 400,
+  plan_config = 401,
+  plan_workspace = 402,
+  plan_device = 407,
+  pointwise_descriptor = 750,
+  pointwise_x = 751,
+  pointwise_b = 752,
+  pointwise_y = 753,
+  pointwise_t = 758,
+  graph_handle = 800,
+  graph_operations = 801,
+  tensor_alignment = 900,
+  tensor_type = 901,
+  tensor_dimensions = 902,
+  tensor_strides = 903,
+  tensor_id = 906,
+  tensor_is_virtual = 907,
+  tensor_is_by_value = 908,
+  pack_ids = 1000,
+  pack_pointers = 1001,
+  pack_workspace = 1003,
+  engine_notes = 1303,
+  product_compute = 1500,
+  product_a = 1520,
+  product_b = 1521,
+  product_c = 1522,
+  product_descriptor = 1523,
+  reduction_operator = 1600,
+  reduction_compute = 1601,
+  reduction_x = 1610,
+  reduction_y = 1611,
+  reduction_descriptor = 1612,
+  reshape_x = 2200,
+  reshape_y = 2201,
+  device_json = 2702,
+};
+
+enum class Pointwise : int {
+  add = 0,
+  multiply = 1,
+  divide = 6,
+  subtract = 9,
+  exponential = 13,
+  logarithm = 15,
+  greater_or_equal = 303,
+  index = 501,
+  select = 601,
+};
+
 /// The result of the heuristics for one algorithm; the same for all three directions.
 struct AlgorithmPerf {
   int algorithm;
@@ -36,6 +135,14 @@ struct AlgorithmPerf {
 
 /// FLOW_DNN(name, arguments…) for each function that returns a status.
 #define FLOW_DNN_CALLS(FLOW_DNN)                                                                  \
+  FLOW_DNN(BackendCreateDescriptor, DescriptorKind, CudnnDescriptor*)                             \
+  FLOW_DNN(BackendDestroyDescriptor, CudnnDescriptor)                                             \
+  FLOW_DNN(BackendSetAttribute, CudnnDescriptor, Attribute, AttributeType, int64_t count,         \
+           const void*)                                                                           \
+  FLOW_DNN(BackendGetAttribute, CudnnDescriptor, Attribute, AttributeType, int64_t room,          \
+           int64_t* count, void*)                                                                 \
+  FLOW_DNN(BackendFinalize, CudnnDescriptor)                                                      \
+  FLOW_DNN(BackendExecute, CudnnHandle, CudnnDescriptor plan, CudnnDescriptor pack)               \
   FLOW_DNN(Create, CudnnHandle*)                                                                  \
   FLOW_DNN(Destroy, CudnnHandle)                                                                  \
   FLOW_DNN(SetStream, CudnnHandle, void* stream)                                                  \

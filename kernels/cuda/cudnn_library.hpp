@@ -1,9 +1,11 @@
 // cuDNN, loaded. One per process; tests make their own.
 #pragma once
 #include <map>
+#include <memory>
 #include <mutex>
 #include <utility>
 
+#include "kernels/cuda/cudnn_attention_graph.hpp"
 #include "kernels/cuda/cudnn_choice.hpp"
 
 namespace flow::cuda::dnn {
@@ -24,6 +26,11 @@ class DnnLibrary {
 
   int run(Stream& stream, int device, const Convolution& convolution);
 
+  // cudnn_attention.cc
+  int run(Stream& stream, int device, const AttentionCall& call);
+  /// Why it is not used for attention any more; empty: it is.
+  std::string attention_problem();
+
  private:
   struct AlgorithmChoice {
     bool is_there = false;
@@ -38,12 +45,21 @@ class DnnLibrary {
                              const Call& call);
   AlgorithmChoice choose(CudnnHandle handle, const Numbers& numbers, const Call& call) const;
 
+  AttentionPlan& plan_of(CudnnHandle handle, int device, const AttentionNumbers& numbers);
+  struct AttentionRun;
+
   DnnCalls calls_;
   std::string path_, problem_;
   std::mutex mutex_;                    // guards the members below and the handles' streams
   std::map<int, CudnnHandle> handles_;  // by device; null: cuDNN does not work there
   std::map<std::pair<int, Numbers>, AlgorithmChoice> choices_;
+  std::map<std::pair<int, AttentionNumbers>, std::unique_ptr<AttentionPlan>> plans_;
+  std::string attention_problem_;
 };
+
+/// The library of this process, or null with the code to return: kUnsupported if it is not to be
+/// used, or cannot be.
+DnnLibrary* library_in_use(int& code);
 
 /// The numbers of one call as cuDNN's descriptors.
 struct ConvolutionDescriptors {

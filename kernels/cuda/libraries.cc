@@ -33,15 +33,17 @@ GpuLibrary cudnn() {
   CudnnUse use = cudnn_use();
   std::string variable = kCudnnVariable;
   if (use.works) return {"cuDNN", true, use.library + ", " + use.path};
-  if (use.is_off) return {"cuDNN", true, use.library + ": flow's own kernels compute convolutions"};
+  if (use.is_off)
+    return {"cuDNN", true, use.library + ": flow's own kernels compute convolutions and attention"};
   if (use.is_named)
     return {"cuDNN", false,
-            "convolutions fail: the library that " + variable +
+            "convolutions, and attention in f16 and bf16, fail: the library that " + variable +
                 " names cannot be used: " + use.library};
-  return {"cuDNN", false,
-          "cannot be used: flow's own kernels compute convolutions, many times slower. Install "
-          "cuDNN 9, or name its libcudnn.so.9 by " +
-              variable + ": " + use.library};
+  return {
+      "cuDNN", false,
+      "cannot be used: flow's own kernels compute convolutions, many times slower, and attention. "
+      "Install cuDNN 9, or name its libcudnn.so.9 by " +
+          variable + ": " + use.library};
 }
 
 }  // namespace

@@ -24,4 +24,8 @@ void note_own_product(double operations, const std::function<std::string()>& why
       why());
 }
 
+void warn_attempt(const std::string& text) {
+  if (current != nullptr) current->sink_(text);
+}
+
 }  // namespace flow::cuda

@@ -157,8 +157,25 @@ void check_own_convolutions(suite::Suite& all) {
   cuda::use_cudnn(true);
 }
 
+// The same for attention.
+void check_own_attention(suite::Suite& all) {
+  cuda::AttentionUse use = cuda::attention_use();
+  fmt::print("# attention: {} of {} calls in f16 and bf16 by cuDNN{}{}\n", use.done, use.asked,
+             use.problem.empty() ? "" : ": ", use.problem);
+  if (!use.problem.empty()) {
+    all.lines["attention"].misses++;
+    all.misses.push_back(use.problem);
+  }
+  if (use.done == 0) return;
+  cuda::use_cudnn(false);
+  suite::check_whole_attention(all);
+  cuda::use_cudnn(true);
+}
+
 // The library that computed a row, if it is not always this folder's kernel.
 const char* doer_of(const std::string& row) {
+  if (row.starts_with("attention"))
+    return cuda::attention_use().done > 0 ? ", by cuDNN and by flow" : ", by flow";
   if (!row.starts_with("conv2d")) return "";
   return cuda::cudnn_use().done > 0 ? ", by cuDNN and by flow" : ", by flow: no cuDNN";
 }
@@ -190,6 +207,7 @@ int check_rows(void* stream, const std::string& only, int64_t of_a_kind) {
     runner.worst = 0;
     family.check(all);
     if (family.check == suite::check_conv_pool) check_own_convolutions(all);
+    if (family.check == suite::check_attention) check_own_attention(all);
     if (of_a_kind == 0)
       fmt::print("# {}: f32 and f64 are within {:.1e} of the CPU's\n", family.name, runner.worst);
   }
@@ -295,13 +313,23 @@ void measure_attention(Bench& b, DType dtype, int64_t width, bool causal, double
   double product = 2.0 * batches * heads * rows * rows * static_cast<double>(width);
   if (causal) product /= 2;  // half of it is masked
   std::string what = fmt::format(" {} {}{}", dtype_name(dtype), width, causal ? " causal" : "");
-  double forward =
-      time_of(b, [&] { return b.table.attention(b.stream, options, q, k, v, out, lse); });
-  double backward = time_of(b, [&] {
+  // The first call of cuDNN makes its plan and checks it; time_of() does not count it.
+  auto row = [&](const std::string& name, double amount, const std::function<int()>& call) {
+    for (bool by_cudnn : {true, false}) {
+      cuda::use_cudnn(by_cudnn);
+      int64_t before = cuda::attention_use().done;
+      double seconds = time_of(b, call);
+      if (by_cudnn && cuda::attention_use().done == before) continue;
+      print_speed(name + what + (by_cudnn ? " cuDNN" : " flow"), amount, seconds, ceiling,
+                  "GFLOP/s");
+    }
+    cuda::use_cudnn(true);
+  };
+  row("attention", 2 * product,
+      [&] { return b.table.attention(b.stream, options, q, k, v, out, lse); });
+  row("attention_backward", 5 * product, [&] {
     return b.table.attention_backward(b.stream, options, q, k, v, out, lse, grad, dq, dk, dv);
   });
-  print_speed("attention" + what, 2 * product, forward, ceiling, "GFLOP/s");
-  print_speed("attention_backward" + what, 5 * product, backward, ceiling, "GFLOP/s");
   b.clear();
 }
 

@@ -300,9 +300,9 @@ local slice = flow.shell("slice", { gpus = 1, gpu = "MIG", args = { "path", "lab
             self.assertRegex(text, "^" + name + r" \d+\.\d+(\.\d+)?, /" if verdict == "ok" else "cannot be used|not found")
         verdict, text = libraries(FLOW_CUDNN_LIB="/nowhere.so")[1]["cuDNN"]
         self.assertEqual(verdict, "warning")
-        self.assertTrue(text.startswith("convolutions fail: the library that FLOW_CUDNN_LIB names cannot be used: /nowhere.so"), text)
+        self.assertTrue(text.startswith("convolutions, and attention in f16 and bf16, fail: the library that FLOW_CUDNN_LIB names cannot be used: /nowhere.so"), text)
         self.assertEqual(libraries(FLOW_CUDNN_LIB="off")[1]["cuDNN"],
-                         ("ok", "disabled by FLOW_CUDNN_LIB: flow's own kernels compute convolutions"))
+                         ("ok", "disabled by FLOW_CUDNN_LIB: flow's own kernels compute convolutions and attention"))
         found = libraries(FLOW_CUBLASLT_LIB="/nowhere.so", FLOW_NVRTC_LIB="/nowhere.so")[1]
         self.assertEqual({found[name][0] for name in ("cuBLASLt", "NVRTC")}, {"warning"})
         self.assertTrue(found["cuBLASLt"][1].startswith(

@@ -334,6 +334,8 @@ const TermTexts& variable_texts() {
        "The folder for workers on the nodes of Slurm (default: below /var/tmp)."},
       {"FLOW_CUBLASLT_LIB, FLOW_CUDNN_LIB, FLOW_NCCL_LIB, FLOW_NVRTC_LIB",
        "NVIDIA's libraries, if they are not where flow looks for them; `off` disables one."},
+      {"FLOW_ATTENTION",
+       "`own` computes attention on GPUs by flow's own kernels, and not by cuDNN."},
       {"FLOW_NVML_LIB", "NVIDIA's library for the state of GPUs, if the system does not find it."},
       {"FLOW_OLD_DRIVER",
        "Of a worker: `keep` uses GPUs whose driver is too old for flow's kernels, for commands."},

@@ -1,7 +1,7 @@
-// A fake libcudnn.so.9: convolutions by their definition in host memory. It is as strict as cuDNN:
-// it rejects descriptors that do not match, a workspace that is too small, unaligned addresses, f32
-// on tensor cores and algorithms that add in an arbitrary order, and names the first defect in
-// `fake_cudnn.complaint`.
+// A fake libcudnn.so.9 (fake_cudnn_graph.cc: graphs of operations): convolutions by their
+// definition in host memory. It is as strict as cuDNN: it rejects descriptors that do not match, a
+// workspace that is too small, unaligned addresses, f32 on tensor cores and algorithms that add in
+// an arbitrary order, and names the first defect in `fake_cudnn.complaint`.
 #include "tests/kernels/cudnn/fake_cudnn.hpp"
 
 #include <cstring>
@@ -37,6 +37,15 @@ int complain(const char* what) {
   if (fake_cudnn.complaint == nullptr) fake_cudnn.complaint = what;
   return kBadParameter;
 }
+
+}  // namespace
+
+bool is_fake_handle(void* pointer) {
+  auto* thing = static_cast<Thing*>(pointer);
+  return thing != nullptr && thing->mark == kAlive && thing->kind == 'h';
+}
+
+namespace {
 
 int make(void** to, char kind) {
   auto* thing = new Thing;

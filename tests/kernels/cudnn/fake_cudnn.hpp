@@ -14,11 +14,18 @@ struct FakeCudnn {
   bool takes_tf32 = false;   // of f32
   bool only_random = false;  // offers only algorithms whose bits vary between runs
   size_t workspace = 4096;   // of each algorithm but the one that needs none
+  // Of graphs.
+  int plan_status = 0;        // result of the last engine's plan; the first ones have defects
+  bool ignores_mask = false;  // all keys are seen
+  bool varies = false;        // each run adds a little more to the results
+  double factor = 1;          // of the results
 
   // Outputs.
   const char* complaint = nullptr;  // the first misuse that cuDNN would reject
   int64_t heuristics = 0, forward = 0, with_bias = 0, backward_data = 0, backward_filter = 0;
-  int64_t alive = 0;  // open handles and descriptors
+  int64_t plans = 0, graphs = 0;  // plans that were finished, graphs that were run
+  char graph[1024] = {};          // the operations of the last graph that was finished
+  int64_t alive = 0;              // open handles and descriptors
   int algorithm = -1, math = -1;
   void* stream = nullptr;
 

@@ -206,7 +206,7 @@ TEST_CASE("an error has cuDNN's message") {
   int code = call.run(library);
   CHECK(code == kDnnErrors + 5000);
   CHECK(std::string(cuda_kernels()->error_text(code)) ==
-        "cuDNN failed in a convolution that it had accepted: CUDNN_STATUS_EXECUTION_FAILED");
+        "cuDNN failed in an operation that it had accepted: CUDNN_STATUS_EXECUTION_FAILED");
 }
 
 TEST_CASE("another version, or a library that lacks a function, is not used") {

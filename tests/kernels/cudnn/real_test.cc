@@ -84,6 +84,98 @@ TEST_CASE("cuDNN's structs and constants match its header") {
   CHECK(kBackwardFilter1 == CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1);
 }
 
+TEST_CASE("the constants of cuDNN's graphs match its header") {
+  CHECK(kInt32 == CUDNN_DATA_INT32);
+  CHECK(kBoolean == CUDNN_DATA_BOOLEAN);
+  CHECK(kReduceAdd == CUDNN_REDUCE_TENSOR_ADD);
+  CHECK(kReduceMax == CUDNN_REDUCE_TENSOR_MAX);
+  CHECK(kHeuristicsA == CUDNN_HEUR_MODE_A);
+  CHECK(kNoteNondeterministic == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
+  CHECK(kNotesMax >= CUDNN_NUMERICAL_NOTE_TYPE_COUNT);
+#define FLOW_SAME(ours, theirs) CHECK(static_cast<int>(ours) == theirs)
+  FLOW_SAME(DescriptorKind::pointwise, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+  FLOW_SAME(DescriptorKind::engine, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+  FLOW_SAME(DescriptorKind::engine_config, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+  FLOW_SAME(DescriptorKind::heuristics, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+  FLOW_SAME(DescriptorKind::plan, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+  FLOW_SAME(DescriptorKind::pointwise_operation, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+  FLOW_SAME(DescriptorKind::graph, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+  FLOW_SAME(DescriptorKind::variant_pack, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+  FLOW_SAME(DescriptorKind::tensor, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+  FLOW_SAME(DescriptorKind::product, CUDNN_BACKEND_MATMUL_DESCRIPTOR);
+  FLOW_SAME(DescriptorKind::product_operation, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
+  FLOW_SAME(DescriptorKind::reduction, CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
+  FLOW_SAME(DescriptorKind::reduction_operation, CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
+  FLOW_SAME(DescriptorKind::reshape_operation, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
+  FLOW_SAME(AttributeType::handle, CUDNN_TYPE_HANDLE);
+  FLOW_SAME(AttributeType::data_type, CUDNN_TYPE_DATA_TYPE);
+  FLOW_SAME(AttributeType::boolean, CUDNN_TYPE_BOOLEAN);
+  FLOW_SAME(AttributeType::int64, CUDNN_TYPE_INT64);
+  FLOW_SAME(AttributeType::pointer, CUDNN_TYPE_VOID_PTR);
+  FLOW_SAME(AttributeType::heuristics_mode, CUDNN_TYPE_HEUR_MODE);
+  FLOW_SAME(AttributeType::numerical_note, CUDNN_TYPE_NUMERICAL_NOTE);
+  FLOW_SAME(AttributeType::pointwise_mode, CUDNN_TYPE_POINTWISE_MODE);
+  FLOW_SAME(AttributeType::descriptor, CUDNN_TYPE_BACKEND_DESCRIPTOR);
+  FLOW_SAME(AttributeType::reduction_operator, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE);
+  FLOW_SAME(AttributeType::characters, CUDNN_TYPE_CHAR);
+  FLOW_SAME(Attribute::pointwise_mode, CUDNN_ATTR_POINTWISE_MODE);
+  FLOW_SAME(Attribute::pointwise_compute, CUDNN_ATTR_POINTWISE_MATH_PREC);
+  FLOW_SAME(Attribute::pointwise_axis, CUDNN_ATTR_POINTWISE_AXIS);
+  FLOW_SAME(Attribute::heuristics_mode, CUDNN_ATTR_ENGINEHEUR_MODE);
+  FLOW_SAME(Attribute::heuristics_graph, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);
+  FLOW_SAME(Attribute::heuristics_results, CUDNN_ATTR_ENGINEHEUR_RESULTS);
+  FLOW_SAME(Attribute::config_engine, CUDNN_ATTR_ENGINECFG_ENGINE);
+  FLOW_SAME(Attribute::plan_handle, CUDNN_ATTR_EXECUTION_PLAN_HANDLE);
+  FLOW_SAME(Attribute::plan_config, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
+  FLOW_SAME(Attribute::plan_workspace, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE);
+  FLOW_SAME(Attribute::pointwise_descriptor, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR);
+  FLOW_SAME(Attribute::pointwise_x, CUDNN_ATTR_OPERATION_POINTWISE_XDESC);
+  FLOW_SAME(Attribute::pointwise_b, CUDNN_ATTR_OPERATION_POINTWISE_BDESC);
+  FLOW_SAME(Attribute::pointwise_y, CUDNN_ATTR_OPERATION_POINTWISE_YDESC);
+  FLOW_SAME(Attribute::pointwise_t, CUDNN_ATTR_OPERATION_POINTWISE_TDESC);
+  FLOW_SAME(Attribute::graph_handle, CUDNN_ATTR_OPERATIONGRAPH_HANDLE);
+  FLOW_SAME(Attribute::graph_operations, CUDNN_ATTR_OPERATIONGRAPH_OPS);
+  FLOW_SAME(Attribute::tensor_alignment, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT);
+  FLOW_SAME(Attribute::tensor_type, CUDNN_ATTR_TENSOR_DATA_TYPE);
+  FLOW_SAME(Attribute::tensor_dimensions, CUDNN_ATTR_TENSOR_DIMENSIONS);
+  FLOW_SAME(Attribute::tensor_strides, CUDNN_ATTR_TENSOR_STRIDES);
+  FLOW_SAME(Attribute::tensor_id, CUDNN_ATTR_TENSOR_UNIQUE_ID);
+  FLOW_SAME(Attribute::tensor_is_virtual, CUDNN_ATTR_TENSOR_IS_VIRTUAL);
+  FLOW_SAME(Attribute::tensor_is_by_value, CUDNN_ATTR_TENSOR_IS_BY_VALUE);
+  FLOW_SAME(Attribute::pack_ids, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
+  FLOW_SAME(Attribute::pack_pointers, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
+  FLOW_SAME(Attribute::pack_workspace, CUDNN_ATTR_VARIANT_PACK_WORKSPACE);
+  FLOW_SAME(Attribute::engine_notes, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE);
+  FLOW_SAME(Attribute::product_compute, CUDNN_ATTR_MATMUL_COMP_TYPE);
+  FLOW_SAME(Attribute::product_a, CUDNN_ATTR_OPERATION_MATMUL_ADESC);
+  FLOW_SAME(Attribute::product_b, CUDNN_ATTR_OPERATION_MATMUL_BDESC);
+  FLOW_SAME(Attribute::product_c, CUDNN_ATTR_OPERATION_MATMUL_CDESC);
+  FLOW_SAME(Attribute::product_descriptor, CUDNN_ATTR_OPERATION_MATMUL_DESC);
+  FLOW_SAME(Attribute::reduction_operator, CUDNN_ATTR_REDUCTION_OPERATOR);
+  FLOW_SAME(Attribute::reduction_compute, CUDNN_ATTR_REDUCTION_COMP_TYPE);
+  FLOW_SAME(Attribute::reduction_x, CUDNN_ATTR_OPERATION_REDUCTION_XDESC);
+  FLOW_SAME(Attribute::reduction_y, CUDNN_ATTR_OPERATION_REDUCTION_YDESC);
+  FLOW_SAME(Attribute::reduction_descriptor, CUDNN_ATTR_OPERATION_REDUCTION_DESC);
+  FLOW_SAME(Attribute::reshape_x, CUDNN_ATTR_OPERATION_RESHAPE_XDESC);
+  FLOW_SAME(Attribute::reshape_y, CUDNN_ATTR_OPERATION_RESHAPE_YDESC);
+  FLOW_SAME(Pointwise::add, CUDNN_POINTWISE_ADD);
+  FLOW_SAME(Pointwise::multiply, CUDNN_POINTWISE_MUL);
+  FLOW_SAME(Pointwise::divide, CUDNN_POINTWISE_DIV);
+  FLOW_SAME(Pointwise::subtract, CUDNN_POINTWISE_SUB);
+  FLOW_SAME(Pointwise::exponential, CUDNN_POINTWISE_EXP);
+  FLOW_SAME(Pointwise::logarithm, CUDNN_POINTWISE_LOG);
+  FLOW_SAME(Pointwise::greater_or_equal, CUDNN_POINTWISE_CMP_GE);
+  FLOW_SAME(Pointwise::index, CUDNN_POINTWISE_GEN_INDEX);
+  FLOW_SAME(Pointwise::select, CUDNN_POINTWISE_BINARY_SELECT);
+#if CUDNN_VERSION >= 90800
+  FLOW_SAME(DescriptorKind::device_properties, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
+  FLOW_SAME(Attribute::heuristics_device, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP);
+  FLOW_SAME(Attribute::plan_device, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP);
+  FLOW_SAME(Attribute::device_json, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION);
+#endif
+#undef FLOW_SAME
+}
+
 #else
 
 TEST_CASE("cuDNN's functions are declared as its header declares them") {
@@ -91,6 +183,10 @@ TEST_CASE("cuDNN's functions are declared as its header declares them") {
 }
 
 TEST_CASE("cuDNN's structs and constants match its header") {
+  WARN("skipped: the compiler finds no cudnn.h");
+}
+
+TEST_CASE("the constants of cuDNN's graphs match its header") {
   WARN("skipped: the compiler finds no cudnn.h");
 }
 

@@ -159,6 +159,16 @@ void check_few_queries(Suite& s) {
 
 }  // namespace
 
+// Numbers of rows that cuDNN takes.
+void check_whole_attention(Suite& s) {
+  const Case cases[] = {{1, 4, 2, 64, 128, 24}, {2, 2, 2, 64, 64, 16}, {1, 2, 1, 128, 64, 8}};
+  for (DType dtype : {DType::f16, DType::bf16})
+    for (const Case& c : cases)
+      for (bool causal : {false, true})
+        if (!causal || c.t <= c.s)
+          check_attention_case(s, dtype, c, causal, causal ? Layout::heads : Layout::dense);
+}
+
 void check_attention(Suite& s) {
   const Case cases[] = {{1, 1, 1, 1, 1, 2},     {2, 3, 3, 5, 5, 8},    {1, 4, 2, 33, 33, 16},
                         {1, 2, 1, 7, 40, 64},   {1, 2, 2, 70, 70, 32}, {1, 1, 1, 9, 4, 8},
@@ -181,6 +191,7 @@ void check_attention(Suite& s) {
     }
   check_small_floats(s);
   check_few_queries(s);
+  check_whole_attention(s);
 }
 
 }  // namespace flow::suite

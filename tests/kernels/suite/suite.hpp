@@ -160,6 +160,7 @@ void check_matmuls(Suite&);
 void check_products(Suite&, int64_t m, int64_t n, int64_t k);
 void check_indices(Suite&);
 void check_attention(Suite&);
+void check_whole_attention(Suite&);  // a part of it
 void check_conv_pool(Suite&);
 void check_optimizers(Suite&);
 void check_choosing(Suite&);
