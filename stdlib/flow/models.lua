@@ -102,7 +102,7 @@ local function tokens_of(prompt, device)
       error("model:generate takes a prompt of at least one token", 3)
     end
     for _, each in ipairs(prompt) do
-      if type(each) == "table" and #each ~= #prompt[1] then
+      if type(each) == "table" and type(prompt[1]) == "table" and #each ~= #prompt[1] then
         error("model:generate takes several prompts only if they have as many tokens each, not " .. #prompt[1] .. " and "
           .. #each, 3)
       end
@@ -151,8 +151,8 @@ local function check_generate(count, options)
   return given
 end
 
--- Whether all parts of the model are those that know caches: a module of the user's own may depend on any position.
-local function has_own_parts(model)
+-- Whether all parts of the model know caches: a module of the user's own may depend on any position.
+local function knows_caches(model)
   local inner = rawget(model, "_model") or model  -- of flow.nn.data_parallel
   local same = rawequal(inner.forward, Gpt.forward)
   for _, block in ipairs(model.blocks) do
@@ -207,7 +207,7 @@ function Gpt:generate(prompt, count, options)
     local tokens = flow.zeros({ batch, first + count }, { dtype = "i64", device = device })
     tokens:narrow(2, 1, first):copy_(start)
     local cache
-    if given.cache ~= false and has_own_parts(self) then
+    if given.cache ~= false and knows_caches(self) then
       cache = nn.kv_cache(math.max(1, math.min(self._options.context, first + count - 1)))
     end
     for i = 1, count do

@@ -122,6 +122,7 @@ why(nn.attention(8, 2), flow.ones(1, 1, 8), nn.kv_cache(3))  -- expect: attentio
 why(nn.kv_cache, 0)  -- expect: flow.nn.kv_cache takes sizes, integers of 1 or more: flow.nn.kv_cache(1024)
 why(small.generate, small, {}, 1)  -- expect: model:generate takes a prompt of at least one token
 why(small.generate, small, { { 1, 2 }, { 1 } }, 1)  -- expect: model:generate takes several prompts only if they have as many tokens each, not 2 and 1
+why(small.generate, small, { 1, { 2 } }, 1)  -- expect: flow.tensor takes nested lists of one length each: the list[2] is a table, not a number or a boolean
 why(small.generate, small, { 1.5 }, 1)  -- expect: model:generate takes tokens, which are integers, not numbers of f32
 why(small.generate, small, flow.ones({ 1, 1, 2 }, "i64"), 1)  -- expect: model:generate takes a prompt of one dimension, or prompts of two, not of 3
 why(small.generate, small, { 1 }, 1, { cache = 1 })  -- expect: model:generate: the option `cache` is true or false, not 1
