@@ -73,7 +73,14 @@ Status set_bytes(char* to, int value, size_t bytes, void*) {
 Result<void*> new_event() { return static_cast<void*>(&stream); }
 Status record_event(void*, void*) { return {}; }
 Status wait_for_event(void*) { return wait_for(nullptr); }
+Status follow_event(void*, void*) { return {}; }
 Status free_event(void*) { return {}; }
+static Error records_nothing() { return environment_error("the fake GPU records nothing"); }
+Status begin_recording(void*) { return records_nothing(); }
+Result<char*> allocate_while_recording(size_t, void*) { return records_nothing(); }
+Result<void*> end_recording(void*) { return records_nothing(); }
+Status launch_graph(void*, void*) { return records_nothing(); }
+Status free_graph(void*) { return {}; }
 Status last_fault() { return {}; }
 bool has_device_failed(void*) { return fake_fault.starts_with("uncorrectable ECC"); }
 
