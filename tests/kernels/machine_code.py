@@ -42,7 +42,7 @@ WIDTHS = [
     (rf"^norm_kernel<float, {HALF}, true>", 128, 64),             # stores 2 bytes for each 4
     (rf"^norm_kernel<float, {HALF}, false>", 128, 32),            # the same of rows that do not fit into registers
     (rf"^norm_rows_kernel<float, {HALF}", 128, 64),
-    (r"^norm_(?:rows_)?kernel<", 128, 128),
+    (r"^(?:norm|norm_rows|add_norm_rows)_kernel<", 128, 128),
     (r"^norm_backward_(?:parts_)?kernel<", 128, 128),
     (r"^reduce_kernel<1, ", 0, 0),
     (r"^reduce_kernel<", 128, 0),
@@ -60,7 +60,7 @@ WIDTHS = [
 ]
 # Every kernel of these must be there: a name that no longer exists checks nothing.
 NAMED = ("each_kernel", "softmax_kernel", "softmax_backward_kernel", "cross_entropy_kernel", "cross_entropy_backward_kernel",
-         "norm_kernel", "norm_rows_kernel", "norm_backward_kernel", "norm_backward_parts_kernel", "reduce_kernel", "reduce_columns_kernel",
+         "norm_kernel", "norm_rows_kernel", "add_norm_rows_kernel", "norm_backward_kernel", "norm_backward_parts_kernel", "reduce_kernel", "reduce_columns_kernel",
          "squares_kernel", "gather_rows_kernel", "add_rows_kernel", "rotary_kernel")
 
 # Kernels that may have local memory, up to so many bytes of stack, and why. The first that matches decides.
