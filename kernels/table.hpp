@@ -337,6 +337,13 @@ struct Kernels {
   int (*gbm_paths)(Stream&, const Gbm&, const View& out);
   /// out[paths] (f32 or f64, dense): the end of each path only.
   int (*gbm_ends)(Stream&, const Gbm&, const View& out);
+
+  // ---- two at once
+  /// sum = x + term as of binary, and y = layer_norm(sum), or rms_norm(sum) if `mean` is null,
+  /// which has no bias. `term` has x's type or, if x is f32, f16 or bf16; sum has x's type, dense
+  /// rows.
+  int (*add_norm)(Stream&, const View& x, const View& term, const View* weight, const View* bias,
+                  double eps, const View& sum, const View& y, const View* mean, const View& rstd);
 };
 
 /// The CPU's implementation: the reference for all others.

@@ -1,4 +1,5 @@
 // Layer norm and RMS norm.
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -118,9 +119,10 @@ class AddedRows {
   bool fits_ = true;
 };
 
-// Both norms; without means it is RMS norm.
+// Both norms; without means it is RMS norm. `terms`: x is computed first, as their sum.
 int norm(Stream& stream, const View& x, const View* weight, const View* bias, double eps,
-         const View& y, const View* mean, const View& rstd) {
+         const View& y, const View* mean, const View& rstd,
+         const std::array<const View*, 2>& terms = {}) {
   if (!is_float(x.dtype)) return kUnsupported;
   int64_t columns = x.shape.last();
   ArithmeticType kind = kind_of(x.dtype);
@@ -128,6 +130,10 @@ int norm(Stream& stream, const View& x, const View* weight, const View* bias, do
   RowBuffer from(stream.scratch, parts, x), to(stream.scratch, parts, y, x.data != y.data);
   Vector weights(stream.scratch, weight, kind), biases(stream.scratch, bias, kind);
   if (!from.fits() || !to.fits() || !weights.fits() || !biases.fits()) return kNeedsScratch;
+  if (terms[0] != nullptr) {
+    int code = cpu_kernels().binary(stream, Binary::add, *terms[0], *terms[1], x);
+    if (code != kDone) return code;
+  }
   const Loops& use = loops();
   auto count = static_cast<double>(columns);
   parts.run(stream, [&](int64_t part, int64_t first, int64_t last) {
@@ -209,6 +215,11 @@ int rms_norm_backward(Stream& stream, const View& x, const View* weight, const V
   return norm_backward(stream, x, weight, nullptr, rstd, grad, dx, dweight, nullptr, adds);
 }
 
+int add_norm(Stream& stream, const View& x, const View& term, const View* weight, const View* bias,
+             double eps, const View& sum, const View& y, const View* mean, const View& rstd) {
+  return norm(stream, sum, weight, bias, eps, y, mean, rstd, {&x, &term});
+}
+
 }  // namespace
 
 void add_norm_rows(Kernels& table) {
@@ -216,6 +227,7 @@ void add_norm_rows(Kernels& table) {
   table.layer_norm_backward = layer_norm_backward;
   table.rms_norm = rms_norm;
   table.rms_norm_backward = rms_norm_backward;
+  table.add_norm = add_norm;
 }
 
 }  // namespace flow::cpu

@@ -52,6 +52,8 @@ int rms_norm(Stream&, const View& x, const View* weight, double eps, const View&
              const View& rstd);
 int rms_norm_backward(Stream&, const View& x, const View* weight, const View& rstd,
                       const View& grad, const View& dx, const View* dweight, bool adds);
+int add_norm(Stream&, const View& x, const View& term, const View* weight, const View* bias,
+             double eps, const View& sum, const View& y, const View* mean, const View& rstd);
 
 // matmul.cu
 int matmul(Stream&, const View& a, const View& b, double alpha, double beta, const View* bias,

@@ -185,6 +185,71 @@ __global__ void __launch_bounds__(kBlockThreads, 3)
   }
 }
 
+// A tensor that is added to x first; the sum is stored, and normalized as it is stored.
+template <typename T, typename Y, int packs>
+struct NormTerm {
+  static constexpr int width = kPack<T>;
+  using Row = Words<Y, width>[packs];
+
+  const Y* data;
+  T* sum;
+  int64_t stride, sum_stride;
+
+  FLOW_DEVICE void load_row(const NormForward<T, Y, packs>& f, const Group& group, int64_t row,
+                            Row& to) const {
+    const Y* from = data + row * stride;
+    FLOW_UNROLL
+    for (int k = 0; k < packs; k++) {
+      to[k] = {};
+      if (int at = f.column(group, k); at < f.columns) to[k] = load_words<width>(from + at);
+    }
+  }
+  FLOW_DEVICE void add(const NormForward<T, Y, packs>& f, const Group& group, int64_t row,
+                       const Row& term, Words<T, width> (&x)[packs]) const {
+    FLOW_UNROLL
+    for (int k = 0; k < packs; k++) {
+      Compute<T> a[width], b[width];
+      T stored[width];
+      unpack(x[k], a);
+      unpack(term[k], b);
+      FLOW_UNROLL
+      for (int j = 0; j < width; j++) a[j] += b[j];
+      narrow(a, stored);
+      __builtin_memcpy(&x[k], stored, sizeof stored);
+      if (int at = f.column(group, k); at < f.columns)
+        store<width>(sum + row * sum_stride + at, stored);
+    }
+  }
+};
+template <typename T, typename Y, int packs>
+__global__ void __launch_bounds__(kBlockThreads, 3)
+    add_norm_rows_kernel(NormForward<T, Y, packs> f, NormTerm<T, Y, packs> term,
+                         int threads_of_row) {
+  constexpr int width = kPack<T>;
+  Group group = group_of(threads_of_row);
+  int beside = static_cast<int>(blockDim.x) / group.size;
+  int64_t step = static_cast<int64_t>(gridDim.x) * beside;
+  int64_t row =
+      static_cast<int64_t>(blockIdx.x) * beside + static_cast<int>(threadIdx.x) / group.size;
+  if (row >= f.count) return;
+  Compute<T> w[packs][width], b[packs][width];
+  f.load_weights(group, w, b);
+  Words<T, width> now[packs], next[packs];
+  Words<Y, width> term_now[packs], term_next[packs];
+  f.load_row(group, row, next);
+  term.load_row(f, group, row, term_next);
+  for (; row < f.count; row += step) {
+    __builtin_memcpy(now, next, sizeof now);
+    __builtin_memcpy(term_now, term_next, sizeof term_now);
+    if (row + step < f.count) {
+      f.load_row(group, row + step, next);
+      term.load_row(f, group, row + step, term_next);
+    }
+    term.add(f, group, row, term_now, now);
+    f.compute(group, row, now, w, b);
+  }
+}
+
 // Rows of x and of a gradient of another type, which is read element by element in each pass.
 template <typename Reader, typename G>
 class RowsWithGradient {
@@ -543,6 +608,27 @@ constexpr int64_t kNormBlocks = 3;
 constexpr int64_t kNormBlocks = 132 * 12;
 #endif
 
+template <typename T, typename Y, int packs>
+NormForward<T, Y, packs> norm_forward(int64_t x_stride, int64_t y_stride, bool centered,
+                                      const View& x, const View* weight, const View* bias,
+                                      double eps, const View& y, const View* mean,
+                                      const View& rstd) {
+  using C = Compute<T>;
+  int64_t columns = x.shape.last();
+  return {x.count() / columns,
+          {x_stride, y_stride},
+          static_cast<int>(columns),
+          C(1) / static_cast<C>(columns),
+          centered,
+          static_cast<C>(eps),
+          x.at<T>(),
+          weights_of<T>(weight),
+          weights_of<T>(bias),
+          y.at<Y>(),
+          mean ? mean->at<C>() : nullptr,
+          rstd.at<C>()};
+}
+
 int norm(Stream& stream, bool centered, const View& x, const View* weight, const View* bias,
          double eps, const View& y, const View* mean, const View& rstd) {
   if (rstd.count() == 0) return kDone;
@@ -566,23 +652,44 @@ int norm(Stream& stream, bool centered, const View& x, const View* weight, const
       if constexpr (number <= 2) {
         RowLaunch shape = kept_rows<T, 2>(rows, {&x, &y}, number, kBlockThreads);
         if (shape.threads == 0) return any_rows();
-        NormForward<T, Y, number> f{rows.index_math.count,
-                                    {rows.index_math.strides[0][0], rows.index_math.strides[1][0]},
-                                    static_cast<int>(rows.columns),
-                                    C(1) / static_cast<C>(rows.columns),
-                                    centered,
-                                    static_cast<C>(eps),
-                                    x.at<T>(),
-                                    weights_of<T>(weight),
-                                    weights_of<T>(bias),
-                                    y.at<Y>(),
-                                    mean ? mean->at<C>() : nullptr,
-                                    rstd.at<C>()};
+        auto f =
+            norm_forward<T, Y, number>(rows.index_math.strides[0][0], rows.index_math.strides[1][0],
+                                       centered, x, weight, bias, eps, y, mean, rstd);
         return launch(stream, norm_rows_kernel<T, Y, number>,
                       grid_of(least(shape.blocks, kNormBlocks)), shape.threads, 0, f,
                       shape.threads_of_row);
       } else {
         return any_rows();
+      }
+    });
+  });
+}
+
+// In one kernel, if rows and types allow it.
+int add_norm_together(Stream& stream, const View& x, const View& term, const View* weight,
+                      const View* bias, double eps, const View& sum, const View& y,
+                      const View* mean, const View& rstd) {
+  if (term.dtype != y.dtype || sum.dtype != x.dtype || x.count() == 0) return kUnsupported;
+  return visit_norm(x, y, [&](auto type, auto of_y) {
+    using T = decltype(type);
+    using Y = decltype(of_y);
+    const View* const views[] = {&x, &term, &sum, &y};
+    Rows<4> rows = rows_of<4>(views);
+    if (rows.index_math.rank > 1) return kUnsupported;
+    return with_norm_packs<T>(rows.columns, [&](auto packs) {
+      constexpr int number = decltype(packs)::value;
+      if constexpr (number <= 2) {
+        RowLaunch shape = kept_rows<T, 4>(rows, views, number, kBlockThreads);
+        if (shape.threads == 0) return kUnsupported;
+        const auto& strides = rows.index_math.strides;
+        auto f = norm_forward<T, Y, number>(strides[0][0], strides[3][0], mean != nullptr, x,
+                                            weight, bias, eps, y, mean, rstd);
+        NormTerm<T, Y, number> added{term.at<Y>(), sum.at<T>(), strides[1][0], strides[2][0]};
+        return launch(stream, add_norm_rows_kernel<T, Y, number>,
+                      grid_of(least(shape.blocks, kNormBlocks)), shape.threads, 0, f, added,
+                      shape.threads_of_row);
+      } else {
+        return static_cast<int>(kUnsupported);
       }
     });
   });
@@ -691,6 +798,14 @@ int layer_norm_backward(Stream& stream, const View& x, const View* weight, const
                         const View& rstd, const View& grad, const View& dx, const View* dweight,
                         const View* dbias, bool adds) {
   return norm_backward(stream, true, x, weight, &mean, rstd, grad, dx, dweight, dbias, adds);
+}
+
+int add_norm(Stream& stream, const View& x, const View& term, const View* weight, const View* bias,
+             double eps, const View& sum, const View& y, const View* mean, const View& rstd) {
+  int code = add_norm_together(stream, x, term, weight, bias, eps, sum, y, mean, rstd);
+  if (code != kUnsupported) return code;
+  FLOW_LAUNCH(binary(stream, Binary::add, x, term, sum));
+  return norm(stream, mean != nullptr, sum, weight, bias, eps, y, mean, rstd);
 }
 
 int rms_norm(Stream& stream, const View& x, const View* weight, double eps, const View& y,

@@ -80,6 +80,7 @@ constexpr Kernels table() {
   k.bernoulli = bernoulli;
   k.gbm_paths = gbm_paths;
   k.gbm_ends = gbm_ends;
+  k.add_norm = add_norm;
   return k;
 }
 

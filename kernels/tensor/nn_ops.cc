@@ -178,82 +178,158 @@ class NormGradient {
   Tensor grad_, dx_;
 };
 
-}  // namespace
-
-Tensor layer_norm(const Tensor& given, const Tensor& weight, const Tensor& bias, double eps,
-                  bool for_product) {
-  check_together("layer_norm", {given, weight, bias});
-  Tensor x = with_dense_rows(floats(given));
-  if (x.rank() == 0) throw TensorError("layer_norm is over the last dimension, and there is none");
-  check_scale("layer_norm", x, weight);
-  check_scale("layer_norm", x, bias);
-  Tensor flat = flat_rows(x);
+// Weights stay f32 with a smaller x.
+Tensor fit_scale(const Tensor& scale, const Tensor& x) {
+  if (!scale) return scale;
   DType wide = statistics_type(x);
-  // Weights stay f32 with a smaller x.
-  auto fit = [&](const Tensor& scale) {
-    if (!scale || scale.dtype() == x.dtype() || scale.dtype() == wide) return scale;
-    return cast(scale, wide);
-  };
-  Tensor w = fit(weight), b = fit(bias);
-  if (w) w = contiguous(w);
-  if (b) b = contiguous(b);
-  Tensor y = Tensor::empty(norm_type(x, for_product), flat.shape(), x.device());
-  Tensor mean = Tensor::empty(wide, Shape{flat.size(0)}, x.device());
-  Tensor rstd = Tensor::empty(wide, Shape{flat.size(0)}, x.device());
-  View of_w, of_b;
-  call(x.device(), &Kernels::layer_norm, "layer_norm", flat.view(), view_or_null(w, of_w),
-       view_or_null(b, of_b), eps, y.view(), mean.view(), rstd.view());
-  y = reshape(y, x.shape());
-  if (!is_recording(x, w, b)) return y;
-  return record("layer_norm", y, {x, w, b},
-                [x = SavedTensor(flat), shape = x.shape(), w = SavedTensor(w), has_bias = bool(b),
-                 mean = SavedTensor(mean), rstd = SavedTensor(rstd),
-                 bias_type = b ? b.dtype() : DType::f32](const Tensor& given_grad, Gradients& to) {
-                  Tensor in = x.get(), scale = w.get(), dw, db;
-                  NormGradient gradient(in, given_grad, to);
-                  if (scale) dw = like(scale);
-                  if (has_bias) db = Tensor::empty(bias_type, Shape{in.size(1)}, in.device());
-                  View of_scale, of_dw, of_db;
-                  call(in.device(), &Kernels::layer_norm_backward, "layer_norm", in.view(),
-                       view_or_null(scale, of_scale), mean.get().view(), rstd.get().view(),
-                       gradient.grad().view(), gradient.dx().view(), view_or_null(dw, of_dw),
-                       view_or_null(db, of_db), gradient.adds());
-                  gradient.set(shape);
-                  to.set(1, dw);
-                  to.set(2, db);
-                });
+  return contiguous(scale.dtype() == x.dtype() || scale.dtype() == wide ? scale
+                                                                        : cast(scale, wide));
 }
 
-Tensor rms_norm(const Tensor& given, const Tensor& weight, double eps, bool for_product) {
-  check_together("rms_norm", {given, weight});
+// A layer norm or, without means, an RMS norm.
+struct Norm {
+  const char* name;
+  Tensor x, weight, bias;
+  bool centered;
+  Tensor y, mean, rstd;  // y has x's shape
+
+  Norm(const char* name_, const Tensor& x_, const Tensor& weight_, const Tensor& bias_,
+       bool centered_, bool for_product)
+      : name(name_),
+        x(x_),
+        weight(fit_scale(weight_, x_)),
+        bias(fit_scale(bias_, x_)),
+        centered(centered_) {
+    Tensor flat = flat_rows(x);
+    DType wide = statistics_type(x);
+    y = Tensor::empty(norm_type(x, for_product), x.shape(), x.device());
+    if (centered) mean = Tensor::empty(wide, Shape{flat.size(0)}, x.device());
+    rstd = Tensor::empty(wide, Shape{flat.size(0)}, x.device());
+  }
+  void compute(double eps) const {
+    View of_w, of_b;
+    const View* w = view_or_null(weight, of_w);
+    View from = flat_rows(x).view(), to = flat_rows(y).view();
+    if (centered)
+      call(x.device(), &Kernels::layer_norm, name, from, w, view_or_null(bias, of_b), eps, to,
+           mean.view(), rstd.view());
+    else
+      call(x.device(), &Kernels::rms_norm, name, from, w, eps, to, rstd.view());
+  }
+  /// x = given + term, and y.
+  void compute_sum(const Tensor& given, const Tensor& term, double eps) const {
+    View of_w, of_b, of_mean;
+    call(x.device(), &Kernels::add_norm, name, flat_rows(given).view(), flat_rows(term).view(),
+         view_or_null(weight, of_w), view_or_null(bias, of_b), eps, flat_rows(x).view(),
+         flat_rows(y).view(), view_or_null(mean, of_mean), rstd.view());
+  }
+  Tensor recorded() const;
+};
+
+// The backward of a recorded norm.
+struct NormBackward {
+  const char* name;
+  SavedTensor x, weight, mean, rstd;
+  Shape shape;
+  bool has_bias, centered;
+  DType bias_type;
+
+  void operator()(const Tensor& given_grad, Gradients& to) const {
+    Tensor in = x.get(), scale = weight.get(), dw, db;
+    NormGradient gradient(in, given_grad, to);
+    if (scale) dw = like(scale);
+    if (has_bias) db = Tensor::empty(bias_type, Shape{in.size(1)}, in.device());
+    View of_scale, of_dw, of_db;
+    const View* w = view_or_null(scale, of_scale);
+    if (centered)
+      call(in.device(), &Kernels::layer_norm_backward, name, in.view(), w, mean.get().view(),
+           rstd.get().view(), gradient.grad().view(), gradient.dx().view(), view_or_null(dw, of_dw),
+           view_or_null(db, of_db), gradient.adds());
+    else
+      call(in.device(), &Kernels::rms_norm_backward, name, in.view(), w, rstd.get().view(),
+           gradient.grad().view(), gradient.dx().view(), view_or_null(dw, of_dw), gradient.adds());
+    gradient.set(shape);
+    to.set(1, dw);
+    if (centered) to.set(2, db);
+  }
+};
+
+Tensor Norm::recorded() const {
+  if (!is_recording(x, weight, bias)) return y;
+  NormBackward backward{name,
+                        SavedTensor(flat_rows(x)),
+                        SavedTensor(weight),
+                        SavedTensor(mean),
+                        SavedTensor(rstd),
+                        x.shape(),
+                        bool(bias),
+                        centered,
+                        bias ? bias.dtype() : DType::f32};
+  if (!centered) return record(name, y, {x, weight}, std::move(backward));
+  return record(name, y, {x, weight, bias}, std::move(backward));
+}
+
+Tensor norm_of(const char* name, const Tensor& given, const Tensor& weight, const Tensor& bias,
+               bool centered, double eps, bool for_product) {
+  check_together(name, {given, weight, bias});
   Tensor x = with_dense_rows(floats(given));
-  if (x.rank() == 0) throw TensorError("rms_norm is over the last dimension, and there is none");
-  check_scale("rms_norm", x, weight);
-  Tensor flat = flat_rows(x);
-  DType wide = statistics_type(x);
-  Tensor w = weight;
-  if (w && w.dtype() != x.dtype() && w.dtype() != wide) w = cast(w, wide);
-  if (w) w = contiguous(w);
-  Tensor y = Tensor::empty(norm_type(x, for_product), flat.shape(), x.device());
-  Tensor rstd = Tensor::empty(wide, Shape{flat.size(0)}, x.device());
-  View of_w;
-  call(x.device(), &Kernels::rms_norm, "rms_norm", flat.view(), view_or_null(w, of_w), eps,
-       y.view(), rstd.view());
-  y = reshape(y, x.shape());
-  if (!is_recording(x, w)) return y;
-  return record("rms_norm", y, {x, w},
-                [x = SavedTensor(flat), shape = x.shape(), w = SavedTensor(w),
-                 rstd = SavedTensor(rstd)](const Tensor& given_grad, Gradients& to) {
-                  Tensor in = x.get(), scale = w.get(), dw;
-                  NormGradient gradient(in, given_grad, to);
-                  if (scale) dw = like(scale);
-                  View of_scale, of_dw;
-                  call(in.device(), &Kernels::rms_norm_backward, "rms_norm", in.view(),
-                       view_or_null(scale, of_scale), rstd.get().view(), gradient.grad().view(),
-                       gradient.dx().view(), view_or_null(dw, of_dw), gradient.adds());
-                  gradient.set(shape);
-                  to.set(1, dw);
-                });
+  if (x.rank() == 0)
+    throw TensorError(fmt::format("{} is over the last dimension, and there is none", name));
+  check_scale(name, x, weight);
+  check_scale(name, x, bias);
+  Norm norm(name, x, weight, bias, centered, for_product);
+  norm.compute(eps);
+  return norm.recorded();
+}
+
+// Whether one operation can add the two and keep the type of x.
+bool adds_together(const Tensor& x, const Tensor& term) {
+  auto is_small = [](DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; };
+  return is_float(x.dtype()) && x.rank() > 0 && x.shape() == term.shape() &&
+         (x.dtype() == term.dtype() || (x.dtype() == DType::f32 && is_small(term.dtype())));
+}
+
+SumAndNorm add_norm_of(const char* name, const Tensor& given, const Tensor& given_term,
+                       const Tensor& weight, const Tensor& bias, bool centered, double eps,
+                       bool for_product) {
+  check_together(name, {given, given_term, weight, bias});
+  if (!adds_together(given, given_term)) {
+    Tensor sum = binary(Binary::add, given, given_term);
+    return {sum, norm_of(name, sum, weight, bias, centered, eps, for_product)};
+  }
+  check_scale(name, given, weight);
+  check_scale(name, given, bias);
+  Tensor x = with_dense_rows(given), term = with_dense_rows(given_term), sum = like(x);
+  Norm norm(name, sum, weight, bias, centered, for_product);
+  norm.compute_sum(x, term, eps);
+  if (is_recording(x, term))
+    norm.x = sum =
+        record("add", sum, {x, term}, [type = term.dtype()](const Tensor& grad, Gradients& to) {
+          to.set(0, grad);
+          if (to.wants(1)) to.set(1, cast(grad, type));
+        });
+  return {sum, norm.recorded()};
+}
+
+}  // namespace
+
+Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps,
+                  bool for_product) {
+  return norm_of("layer_norm", x, weight, bias, true, eps, for_product);
+}
+
+Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps, bool for_product) {
+  return norm_of("rms_norm", x, weight, {}, false, eps, for_product);
+}
+
+SumAndNorm add_layer_norm(const Tensor& x, const Tensor& term, const Tensor& weight,
+                          const Tensor& bias, double eps, bool for_product) {
+  return add_norm_of("layer_norm", x, term, weight, bias, true, eps, for_product);
+}
+
+SumAndNorm add_rms_norm(const Tensor& x, const Tensor& term, const Tensor& weight, double eps,
+                        bool for_product) {
+  return add_norm_of("rms_norm", x, term, weight, {}, false, eps, for_product);
 }
 
 Tensor embedding(const Tensor& given, const Tensor& given_index, int64_t base) {

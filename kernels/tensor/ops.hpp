@@ -109,6 +109,14 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& labels, int64_t base, i
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps,
                   bool for_product = false);
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps, bool for_product = false);
+/// x + term, and the norm of it: the same as by two operations, in one pass where that is possible.
+struct SumAndNorm {
+  Tensor sum, norm;
+};
+SumAndNorm add_layer_norm(const Tensor& x, const Tensor& term, const Tensor& weight,
+                          const Tensor& bias, double eps, bool for_product = false);
+SumAndNorm add_rms_norm(const Tensor& x, const Tensor& term, const Tensor& weight, double eps,
+                        bool for_product = false);
 /// table [rows, width], index of any shape: […, width].
 Tensor embedding(const Tensor& table, const Tensor& index, int64_t base);
 /// q [b, h, t, d], k and v [b, g, s, d]. `scale` is 1/sqrt(d) if it is empty.

@@ -123,6 +123,30 @@ int rms_norm(lua_State* L) {  // x:rms_norm([weight [, eps [, for_product]]])
   return 1;
 }
 
+int push_both(lua_State* L, const tensors::SumAndNorm& made) {
+  push_object(L, made.sum);
+  push_object(L, made.norm);
+  return 2;
+}
+
+// x:add_layer_norm(y [, weight [, bias [, eps [, for_product]]]]): x + y, and its norm
+int add_layer_norm(lua_State* L) {
+  return push_both(
+      L, tensors::add_layer_norm(check_object(L, 1, "x in x:add_layer_norm()"),
+                                 check_object(L, 2, "y in x:add_layer_norm(y)"),
+                                 optional_tensor(L, 3, "the weight of add_layer_norm"),
+                                 optional_tensor(L, 4, "the bias of add_layer_norm"),
+                                 luaL_optnumber(L, 5, kLayerNormEps), lua_toboolean(L, 6)));
+}
+
+int add_rms_norm(lua_State* L) {  // x:add_rms_norm(y [, weight [, eps [, for_product]]])
+  return push_both(L,
+                   tensors::add_rms_norm(check_object(L, 1, "x in x:add_rms_norm()"),
+                                         check_object(L, 2, "y in x:add_rms_norm(y)"),
+                                         optional_tensor(L, 3, "the weight of add_rms_norm"),
+                                         luaL_optnumber(L, 4, kRmsNormEps), lua_toboolean(L, 5)));
+}
+
 tensors::Unary activation_argument(lua_State* L, int index) {
   std::string_view name = luaL_optstring(L, index, "");
   if (name.empty()) return tensors::Unary::identity;
@@ -405,6 +429,8 @@ const luaL_Reg kTensorNetworks[] = {{"softmax", protected_call<softmax<false>>},
                                     {"cross_entropy", protected_call<cross_entropy>},
                                     {"layer_norm", protected_call<layer_norm>},
                                     {"rms_norm", protected_call<rms_norm>},
+                                    {"add_layer_norm", protected_call<add_layer_norm>},
+                                    {"add_rms_norm", protected_call<add_rms_norm>},
                                     {"linear", protected_call<linear>},
                                     {"embedding", protected_call<embedding>},
                                     {"attention", protected_call<attention>},

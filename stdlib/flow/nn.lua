@@ -326,6 +326,11 @@ function LayerNorm:forward(x, for_product)
   return x:layer_norm(self.weight, self.bias, self.eps, for_product == true)
 end
 
+-- x + y, and its norm: less work on a GPU than one after the other.
+function LayerNorm:add(x, y, for_product)
+  return x:add_layer_norm(y, self.weight, self.bias, self.eps, for_product == true)
+end
+
 nn.layer_norm = LayerNorm
 
 local RmsNorm = nn.class("RmsNorm")
@@ -337,6 +342,8 @@ function RmsNorm:init(width, options)
 end
 
 function RmsNorm:forward(x, for_product) return x:rms_norm(self.weight, self.eps, for_product == true) end
+
+function RmsNorm:add(x, y, for_product) return x:add_rms_norm(y, self.weight, self.eps, for_product == true) end
 
 nn.rms_norm = RmsNorm
 
@@ -602,12 +609,18 @@ function TransformerBlock:init(width, heads, options)
 end
 
 function TransformerBlock:forward(x, cache)
-  x = x + self.attention(self.norm1(x, true), cache)
+  local attended, normed = self.attention(self.norm1(x, true), cache), nil
+  if self.norm2.add then
+    x, normed = self.norm2:add(x, attended, true)
+  else  -- a norm of the script's own
+    x = x + attended
+    normed = self.norm2(x, true)
+  end
   local hidden
   if self.up.forward == Linear.forward and self._activation ~= "silu" then
-    hidden = self.up(self.norm2(x, true), self._activation)
+    hidden = self.up(normed, self._activation)
   else  -- an adapter
-    hidden = self.up(self.norm2(x, true))
+    hidden = self.up(normed)
     hidden = self._activation == "relu" and hidden:relu() or self._activation == "silu" and hidden:silu()
       or hidden:gelu(self._activation == "gelu_tanh" and "tanh" or nil)
   end

@@ -1098,6 +1098,21 @@ function tensor:layer_norm(weight, bias, eps, for_product) end
 ---@param for_product? boolean
 ---@return flow.tensor
 function tensor:rms_norm(weight, eps, for_product) end
+---@param y flow.tensor
+---@param weight? flow.tensor
+---@param bias? flow.tensor
+---@param eps? number
+---@param for_product? boolean
+---@return flow.tensor sum
+---@return flow.tensor norm
+function tensor:add_layer_norm(y, weight, bias, eps, for_product) end
+---@param y flow.tensor
+---@param weight? flow.tensor
+---@param eps? number
+---@param for_product? boolean
+---@return flow.tensor sum
+---@return flow.tensor norm
+function tensor:add_rms_norm(y, weight, eps, for_product) end
 ---@param weight flow.tensor
 ---@param bias? flow.tensor
 ---@param activation? "relu"|"gelu"|"gelu_tanh"

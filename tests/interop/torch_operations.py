@@ -190,6 +190,12 @@ def network_cases(dtype):
                    lambda t, width=width: functional.layer_norm(t["x"], (width,), t["w"], t["b"]), 40, x=of(*shape), w=of(width), b=of(width))
         yield Case(f"rms_norm {list(shape)}", "t.x:rms_norm(t.w, 1e-6)",
                    lambda t: t["x"] * torch.rsqrt(t["x"].square().mean(-1, True) + 1e-6) * t["w"], 40, x=of(*shape), w=of(width))
+        yield Case(f"add_layer_norm {list(shape)}", "select(2, t.x:add_layer_norm(t.y, t.w, t.b)) * (t.x:add_layer_norm(t.y))",
+                   lambda t, width=width: functional.layer_norm(t["x"] + t["y"], (width,), t["w"], t["b"]) * (t["x"] + t["y"]), 40,
+                   x=of(*shape), y=of(*shape), w=of(width), b=of(width))
+    yield Case("add_rms_norm", "select(2, t.x:add_rms_norm(t.y, t.w))",
+               lambda t: (t["x"] + t["y"]) * torch.rsqrt((t["x"] + t["y"]).square().mean(-1, True) + 1e-6) * t["w"], 40,
+               x=of(3, 768), y=of(3, 768), w=of(768))
     yield Case("layer_norm without weight", "t.x:layer_norm()", lambda t: functional.layer_norm(t["x"], (19,)), 20, x=x)
     yield Case("embedding", "t.x:embedding(t.i):exp()", lambda t: functional.embedding(t["i"] - 1, t["x"]).exp(), 4, x=of(11, 6), i=whole(1, 11, 3, 7))
     for batch, heads, t_size, size in ((2, 3, 17, 8), (1, 2, 70, 16), (1, 1, 1, 4), (2, 4, 33, 64)):

@@ -74,7 +74,8 @@ constexpr const char* kRows[] = {"copy",
                                  "integers",
                                  "bernoulli",
                                  "gbm_paths",
-                                 "gbm_ends"};
+                                 "gbm_ends",
+                                 "add_norm"};
 static_assert(sizeof(Kernels) == (2 + std::size(kRows)) * sizeof(void*),
               "a row is missing in kRows");
 

@@ -343,6 +343,41 @@ std::vector<double> differences(Tensor& x, const std::function<double()>& loss) 
   return out;
 }
 
+TEST_CASE("add_norm gives the bits of an addition and a norm") {
+  Generator random = generator("sums and norms");
+  for (const Shape& shape : {Shape{3, 5}, Shape{200, 96}})
+    for (DType dtype : kFloats)
+      for (bool layer : {true, false}) {
+        DType statistic = dtype == DType::f64 ? DType::f64 : DType::f32;
+        Shape rows{shape[0]};
+        Tensor x = random_tensor(random, dtype, shape), term = random_tensor(random, dtype, shape),
+               weight = random_tensor(random, dtype, {shape[1]}), sum(dtype, shape),
+               y(dtype, shape), mean(statistic, rows), rstd(statistic, rows), sum2(dtype, shape),
+               y2(dtype, shape), mean2(statistic, rows), rstd2(statistic, rows);
+        for_setups([&](Runner& runner) {
+          sum.poison(), y.poison();
+          REQUIRE(runner([&](Stream& s) {
+                    return table().add_norm(s, x.view, term.view, &weight.view, nullptr, 1e-5,
+                                            sum.view, y.view, layer ? &mean.view : nullptr,
+                                            rstd.view);
+                  }) == kDone);
+          REQUIRE(runner([&](Stream& s) {
+                    return table().binary(s, Binary::add, x.view, term.view, sum2.view);
+                  }) == kDone);
+          REQUIRE(runner([&](Stream& s) {
+                    return layer ? table().layer_norm(s, sum2.view, &weight.view, nullptr, 1e-5,
+                                                      y2.view, mean2.view, rstd2.view)
+                                 : table().rms_norm(s, sum2.view, &weight.view, 1e-5, y2.view,
+                                                    rstd2.view);
+                  }) == kDone);
+          check(
+              "add_norm", sum, [&](int64_t i) { return sum2.get(i); }, 0);
+          check(
+              "add_norm", y, [&](int64_t i) { return y2.get(i); }, 0);
+        });
+      }
+}
+
 TEST_CASE("layer_norm and rms_norm equal their formulas, with and without weight and bias") {
   Generator random = generator("norms");
   for (const Shape& shape : {Shape{3, 5}, Shape{0, 4}, Shape{2, 3, 700}, Shape{200, 96}}) {

@@ -16,7 +16,7 @@ struct Case {
 const Case kCases[] = {{{5}, 0},          {{0}, 0},        {{3, 0}, 1},     {{0, 3}, 1},
                        {{4, 7}, 1},       {{3, 1000}, 1},  {{1, 70001}, 1}, {{65, 33}, 1},
                        {{2, 3, 5, 4}, 2}, {{200, 300}, 1}, {{7, 4, 64}, 1}, {{4}, 1},
-                       {{600, 40}, 1},    {{2, 16384}, 1}, {{333, 520}, 1}};
+                       {{600, 40}, 1},    {{2, 16384}, 1}};
 
 double reduced(Reduce op, const std::vector<double>& x, double correction) {
   auto n = static_cast<double>(x.size());
@@ -95,6 +95,24 @@ void check_reduce(Suite& s, Reduce op, DType dtype, DType to, const Case& c, Lay
       {{&out, want, {}, product ? 400.0 : 64.0, scale}});
 }
 
+// Sums of 37 columns of rows that are 40 apart: the last pack of a row is incomplete.
+void check_columns_of_rows(Suite& s, DType dtype) {
+  Array in = s.filled(dtype, {130, 40}), out(dtype, {37});
+  std::vector<double> want(37);
+  for (int64_t i = 0; i < in.count(); i++)
+    if (i % 40 < 37) want[static_cast<size_t>(i % 40)] += in.at(i);
+  s.check("reduce", &Kernels::reduce, std::string("37 of 40 columns of ") + dtype_name(dtype),
+          {&in, &out},
+          [](const Kernels& k, Stream& stream, Views v) {
+            View columns = v[0];
+            columns.shape = {37, 130};
+            columns.strides[0] = 1;
+            columns.strides[1] = 40;
+            return k.reduce(stream, Reduce::sum, columns, 0, v[1]);
+          },
+          {{&out, want, {}, 64, 40}});
+}
+
 void check_extreme(Suite& s) {
   for (DType dtype : kNumbers)
     for (const Shape& shape : {Shape{1}, Shape{5}, Shape{0, 3}, Shape{6, 40}, Shape{2, 3, 1500},
@@ -151,6 +169,7 @@ void check_cumsum(Suite& s) {
 }  // namespace
 
 void check_reductions(Suite& s) {
+  for (DType dtype : kFloats) check_columns_of_rows(s, dtype);
   for (const Case& c : kCases) {
     for (DType dtype : kFloats)
       for (Reduce op : {Reduce::sum, Reduce::mean, Reduce::product, Reduce::max, Reduce::min,

@@ -167,6 +167,11 @@ void check_norm(Suite& s, DType dtype, DType of_y, const Shape& shape, Layout la
         bias = s.filled(of_weight, {columns});
   Array mean(wide, kept), rstd(wide, kept), grad = s.filled(of_y, shape, layout);
   Array dx(dtype, shape, layout), dweight(of_weight, {columns}), dbias(of_weight, {columns});
+  bool has_term = s.integer(0, 1) == 0;
+  Array before = s.filled(dtype, shape, layout, -1, 3), term = s.filled(of_y, shape, layout);
+  Array sum_of_both(dtype, shape, layout);
+  if (has_term)
+    for (int64_t i = 0; i < x.count(); i++) x.set(i, before.at(i) + term.at(i));
   std::vector<double> ys, means, rstds, dxs;
   std::vector<double> dweights(static_cast<size_t>(columns)), dbiases(static_cast<size_t>(columns));
   double eps = 1e-5;
@@ -210,6 +215,16 @@ void check_norm(Suite& s, DType dtype, DType of_y, const Shape& shape, Layout la
   if (centered) expects.push_back({&mean, means, {}, 16, 1});
   if (centered ? s.runner.table().layer_norm != nullptr : s.runner.table().rms_norm != nullptr)
     s.check(row, &Kernels::name, what, {&x, &weight, &bias, &y, &mean, &rstd}, forward, expects);
+  expects.push_back({&sum_of_both, x.values(), {}, 1});
+  if (has_term)
+    s.check(
+        "add_norm", &Kernels::add_norm, what,
+        {&before, &term, &weight, &bias, &sum_of_both, &y, &mean, &rstd},
+        [&](const Kernels& k, Stream& stream, Views v) {
+          return k.add_norm(stream, v[0], v[1], or_null(has_weight, v[2]), or_null(has_bias, v[3]),
+                            eps, v[4], v[5], or_null(centered, v[6]), v[7]);
+        },
+        expects);
   for (int64_t i = 0; i < rows; i++) {
     mean.set(i, means[static_cast<size_t>(i)]);
     rstd.set(i, rstds[static_cast<size_t>(i)]);

@@ -171,6 +171,37 @@ for _, device in ipairs { "cpu", "cuda" } do
   end
 end
 
+-- x + y and its norm by one operation: the bits of two operations, also with another type of y or another shape.
+for _, device in ipairs { "cpu", "cuda" } do
+  local ok, places = true, 0
+  for _, case in ipairs { { "f32", "f32" }, { "f32", "bf16" }, { "bf16", "bf16" }, { "f64", "f64" }, { "f32", "row" }, { "bf16", "f32" } } do
+    for _, name in ipairs { "layer_norm", "rms_norm" } do
+      local X = flow.randn({ 3, 5, 24 }, { seed = 22 }):to(device, case[1])
+      local Y = case[2] == "row" and flow.randn({ 24 }, { seed = 23 }):to(device) or flow.randn({ 3, 5, 24 }, { seed = 23 }):to(device, case[2])
+      local function results(together)
+        local a, b, s = X:clone():requires_grad_(), Y:clone():requires_grad_(), scale:to(device):clone():requires_grad_()
+        local sum, norm = flow.autocast("bf16", function()
+          local rest = name == "rms_norm" and { s, 1e-6, true } or { s, nil, 1e-5, true }
+          if together then return a["add_" .. name](a, b, table.unpack(rest, 1, 4)) end
+          local c = a + b
+          return c, c[name](c, table.unpack(rest, 1, 4))
+        end)
+        local loss = (sum * sum):sum() + (norm:to(sum.dtype) * X:to(sum.dtype)):sum()
+        loss:backward()
+        return { sum:detach(), norm:detach(), a.grad, b.grad, s.grad }
+      end
+      local one, two = results(true), results(false)
+      for i, each in ipairs(two) do
+        places = places + 1
+        if not (one[i] == each) then ok = false print(device, name, case[1], case[2], i) end
+      end
+    end
+  end
+  print(device, ok, places)
+  -- expect: cpu	true	60
+  -- expect: cuda	true	60
+end
+
 -- A norm adds its gradient to that of the residual stream, and a tied embedding its rows to the head's gradient.
 do
   local table_, mix, index = flow.randn({ 11, 24 }, { seed = 20 }), flow.randn({ 24, 24 }, { seed = 21 }), flow.tensor({ 3, 7, 3, 11, 1, 3 }, "i64")
