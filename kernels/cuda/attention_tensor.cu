@@ -17,8 +17,14 @@ constexpr int kKept = W == 64    ? 4
                       : W == 128 ? (F == 2 ? 0 : 8)
                                  : 12;
 
+// Steps of which the tiles are in shared memory. With one, the keys of the next step are copied
+// while the products with the values are computed, and the values during the softmax.
 template <int W, int F>
-constexpr size_t kRoom = (kTile<W, kBlockRows<F>> + 2 * kTile<W, kStep>)*sizeof(Half);
+constexpr int kStages = W == 64 && F == 2 ? 2 : 1;
+
+template <int W, int F>
+constexpr size_t kRoom = (kTile<W, kBlockRows<F>> +
+                          kStages<W, F> * 2 * kTile<W, kStep>)*sizeof(Half);
 
 // A product that the compiler does not join with a sum.
 FLOW_DEVICE float rounded_product(float a, float b) {
@@ -106,20 +112,21 @@ template <int W, int F, typename T>
 __global__ void __launch_bounds__(kTensorThreads)
     tensor_attention_kernel(TensorSizes s, Tasks tasks, Heads<T> q, Heads<T> k, Heads<T> v,
                             Heads<T> out, double* lse) {
-  constexpr int rows = kBlockRows<F>;
+  constexpr int rows = kBlockRows<F>, tile = kTile<W, kStep>, stages = kStages<W, F>;
   T* queries = reinterpret_cast<T*>(dynamic_room());
-  T* keys = queries + kTile<W, rows>;
-  T* values = keys + kTile<W, kStep>;
+  T* others = queries + kTile<W, rows>;  // keys and values of each stage
   Lane me = this_lane<F>();
   Task task = tasks.mine();
   int first = (tasks.across - 1 - task.tile) * rows;
   int group = task.head / (s.heads / s.groups);
   const T* of_keys = k.at(task.batch, group);
   const T* of_values = v.at(task.batch, group);
-  int seen_by_all = s.seen_by(first);
+  WarpKeys own_keys = keys_of_warp<F>(s, first + me.first);
   int last = s.seen_by(smaller(first + rows, s.queries) - 1);
   copy_tile<W, rows>(queries, q.at(task.batch, task.head), q.row, first, s.queries, s.width);
-  copy_tile<W, kStep>(keys, of_keys, k.row, 0, s.keys, s.width);
+  copy_tile<W, kStep>(others, of_keys, k.row, 0, s.keys, s.width);
+  if constexpr (stages == 2)
+    copy_tile<W, kStep>(others + tile, of_values, v.row, 0, s.keys, s.width);
   commit_copies();
   wait_for_copies<0>();
   __syncthreads();
@@ -128,28 +135,42 @@ __global__ void __launch_bounds__(kTensorThreads)
   own.load(queries + me.first * kPitch<W>);
   float sums[F][W / 8][4] = {};
   RowsSoftmax<F> softmax(std::fmax(std::fabs(s.scale) * kLog2E, 1e-30f));
-  for (int key0 = 0; key0 < last; key0 += kStep) {
+  for (int key0 = 0, stage = 0; key0 < last; key0 += kStep) {
     wait_for_copies<0>();
     __syncthreads();  // the keys are loaded, and the previous values are not used any more
-    copy_tile<W, kStep>(values, of_values, v.row, key0, s.keys, s.width);
-    commit_copies();
-    float scores[F][kStep / 8][4] = {};
-    add_rows_by_rows(scores, own, keys);
-    if (key0 + kStep > seen_by_all) {
-      rarely();
-      for_each_number(scores, me, [&](float& score, int f, int half, int column) {
-        if (key0 + column >= s.seen_by(first + me.row_of(f, half))) score = -INFINITY;
-      });
+    T *keys = others + stage * 2 * tile, *values = keys + tile;
+    bool has_next = key0 + kStep < last, is_seen = key0 < own_keys.end;
+    if constexpr (stages == 2) {
+      stage ^= 1;
+      T* next = others + stage * 2 * tile;
+      if (has_next) {
+        copy_tile<W, kStep>(next, of_keys, k.row, key0 + kStep, s.keys, s.width);
+        copy_tile<W, kStep>(next + tile, of_values, v.row, key0 + kStep, s.keys, s.width);
+      }
+    } else {
+      copy_tile<W, kStep>(values, of_values, v.row, key0, s.keys, s.width);
     }
-    softmax.take(scores, sums);
-    uint32_t shares[F][kStep / 16][4];
-    round_factors<T>(scores, shares);
-    wait_for_copies<0>();
-    __syncthreads();  // the values are loaded, and these keys are not used any more
-    if (key0 + kStep < last)
-      copy_tile<W, kStep>(keys, of_keys, k.row, key0 + kStep, s.keys, s.width);
     commit_copies();
-    add_by_columns<W>(sums, shares, values);
+    uint32_t shares[F][kStep / 16][4];
+    if (is_seen) {
+      float scores[F][kStep / 8][4] = {};
+      add_rows_by_rows(scores, own, keys);
+      if (key0 + kStep > own_keys.by_all) {
+        rarely();
+        for_each_number(scores, me, [&](float& score, int f, int half, int column) {
+          if (key0 + column >= s.seen_by(first + me.row_of(f, half))) score = -INFINITY;
+        });
+      }
+      softmax.take(scores, sums);
+      round_factors<T>(scores, shares);
+    }
+    if constexpr (stages == 1) {
+      wait_for_copies<0>();
+      __syncthreads();  // the values are loaded, and these keys are not used any more
+      if (has_next) copy_tile<W, kStep>(keys, of_keys, k.row, key0 + kStep, s.keys, s.width);
+      commit_copies();
+    }
+    if (is_seen) add_by_columns<W>(sums, shares, values);
   }
   wait_for_copies<0>();
   __syncthreads();

@@ -9,6 +9,12 @@ using namespace tiles;
 
 constexpr int kStep = 32;  // rows of the other side
 
+// Two adjacent numbers of shared memory.
+struct alignas(8) Pair {
+  float of[2];
+};
+FLOW_DEVICE Pair pair_at(const float* at) { return *reinterpret_cast<const Pair*>(at); }
+
 // Of the kernel for the queries' gradients: fragments per warp at most, the parts of the queries
 // and of the gradients that are kept in registers, and the steps of which the tiles are in shared
 // memory.
@@ -27,7 +33,8 @@ template <int W>
 constexpr int kQueryStages = W <= 128 ? 2 : 1;
 template <int W, int F>
 constexpr size_t kQueryRoom = (2 * kTile<W, kBlockRows<F>> +
-                               kQueryStages<W> * 2 * kTile<W, kStep>)*sizeof(Half);
+                               kQueryStages<W> * 2 * kTile<W, kStep>)*sizeof(Half) +
+                              kBlockRows<F> * sizeof(Pair);
 
 template <int W, int F, typename T>
 __global__ void __launch_bounds__(kTensorThreads)
@@ -38,12 +45,14 @@ __global__ void __launch_bounds__(kTensorThreads)
   T* queries = reinterpret_cast<T*>(dynamic_room());
   T* grads = queries + kTile<W, rows>;
   T* others = grads + kTile<W, rows>;  // keys and values of each stage
+  // The logarithm (its larger part) and delta of each query: registers are scarcer.
+  Pair* of_rows = reinterpret_cast<Pair*>(others + stages * 2 * tile);
   Lane me = this_lane<F>();
   float scale = s.scale * kLog2E;
   Task task = tasks.mine();
   int first = (tasks.across - 1 - task.tile) * rows;
   int group = task.head / (s.heads / s.groups);
-  int seen_by_all = s.seen_by(first);
+  WarpKeys own_keys = keys_of_warp<F>(s, first + me.first);
   int last = s.seen_by(smaller(first + rows, s.queries) - 1);
   auto copy_step = [&](int key0, int stage) {
     T* to = others + stage * 2 * tile;
@@ -56,16 +65,10 @@ __global__ void __launch_bounds__(kTensorThreads)
   copy_tile<W, rows>(grads, grad.at(task.batch, task.head), grad.row, first, s.queries, s.width);
   copy_step(0, 0);
   int64_t of_head = (int64_t{task.batch} * s.heads + task.head) * s.queries;
-  float high[F][2], of_delta[F][2];
-  FLOW_UNROLL
-  for (int f = 0; f < F; f++) {
-    FLOW_UNROLL
-    for (int half = 0; half < 2; half++) {
-      int query = first + me.row_of(f, half);
-      bool inside = query < s.queries;
-      high[f][half] = inside ? numbers.high()[of_head + query] : 0.0f;
-      of_delta[f][half] = inside ? numbers.delta()[of_head + query] : 0.0f;
-    }
+  for (int i = static_cast<int>(threadIdx.x); i < rows; i += kTensorThreads) {
+    int64_t at = of_head + first + i;
+    bool inside = first + i < s.queries;
+    of_rows[i] = inside ? Pair{{numbers.high()[at], numbers.delta()[at]}} : Pair{};
   }
   wait_for_copies<0>();
   __syncthreads();
@@ -82,30 +85,46 @@ __global__ void __launch_bounds__(kTensorThreads)
       stage ^= 1;
       if (key0 + kStep < last) copy_step(key0 + kStep, stage);
     }
-    float shares[F][kStep / 8][4] = {}, score_grads[F][kStep / 8][4] = {};
-    add_rows_by_rows(shares, own, keys);
-    add_rows_by_rows(score_grads, own_grads, keys + tile);
-    for_each_number(shares, me, [&](float& score, int f, int half, int) {
-      score = exp2_of(product_and_sum(score, scale, -high[f][half]));
-    });
-    if (key0 + kStep > seen_by_all) {
-      rarely();
-      for_each_number(shares, me, [&](float& share, int f, int half, int column) {
-        if (key0 + column >= s.seen_by(first + me.row_of(f, half))) share = 0.0f;
-      });
-    }
-    FLOW_UNROLL
-    for (int f = 0; f < F; f++) {
+    if (key0 < own_keys.end) {
+      float shares[F][kStep / 8][4] = {}, score_grads[F][kStep / 8][4] = {};
+      add_rows_by_rows(shares, own, keys);
+      add_rows_by_rows(score_grads, own_grads, keys + tile);
       FLOW_UNROLL
-      for (int j = 0; j < kStep / 8; j++) {
+      for (int f = 0; f < F; f++) {
         FLOW_UNROLL
-        for (int i = 0; i < 4; i++)
-          score_grads[f][j][i] = shares[f][j][i] * (score_grads[f][j][i] - of_delta[f][i / 2]);
+        for (int half = 0; half < 2; half++) {
+          float high = of_rows[me.row_of(f, half)].of[0];
+          FLOW_UNROLL
+          for (int j = 0; j < kStep / 8; j++) {
+            FLOW_UNROLL
+            for (int i = 2 * half; i < 2 * half + 2; i++)
+              shares[f][j][i] = exp2_of(product_and_sum(shares[f][j][i], scale, -high));
+          }
+        }
       }
+      if (key0 + kStep > own_keys.by_all) {
+        rarely();
+        for_each_number(shares, me, [&](float& share, int f, int half, int column) {
+          if (key0 + column >= s.seen_by(first + me.row_of(f, half))) share = 0.0f;
+        });
+      }
+      FLOW_UNROLL
+      for (int f = 0; f < F; f++) {
+        FLOW_UNROLL
+        for (int half = 0; half < 2; half++) {
+          float delta = of_rows[me.row_of(f, half)].of[1];
+          FLOW_UNROLL
+          for (int j = 0; j < kStep / 8; j++) {
+            FLOW_UNROLL
+            for (int i = 2 * half; i < 2 * half + 2; i++)
+              score_grads[f][j][i] = shares[f][j][i] * (score_grads[f][j][i] - delta);
+          }
+        }
+      }
+      uint32_t rounded[F][kStep / 16][4];
+      round_factors<T>(score_grads, rounded);
+      add_by_columns<W>(sums, rounded, keys);
     }
-    uint32_t rounded[F][kStep / 16][4];
-    round_factors<T>(score_grads, rounded);
-    add_by_columns<W>(sums, rounded, keys);
     if constexpr (stages == 1) {
       __syncthreads();
       if (key0 + kStep < last) copy_step(key0 + kStep, 0);
@@ -167,12 +186,6 @@ struct QueryStep {
   }
 };
 
-// Two adjacent numbers of shared memory.
-struct alignas(8) Pair {
-  float of[2];
-};
-FLOW_DEVICE Pair pair_at(const float* at) { return *reinterpret_cast<const Pair*>(at); }
-
 // Rows are keys here, and columns are queries.
 template <int W, int F, Wanted wanted, typename T>
 __global__ void __launch_bounds__(kTensorThreads)
@@ -190,7 +203,8 @@ __global__ void __launch_bounds__(kTensorThreads)
   float scale = s.scale * kLog2E;
   int per_group = s.heads / s.groups;
   Task task = tasks.mine();
-  int first = task.tile * rows, last_key = smaller(first + rows, s.keys);
+  int first = task.tile * rows;
+  int first_key = first + me.first, end_key = smaller(first_key + F * kFragmentRows, s.keys);
   auto copy_step = [&](QueryStep step, int stage) {
     int thread = thread_number(), at = thread % kStep;
     T* to = others + stage * 2 * tile;
@@ -234,46 +248,49 @@ __global__ void __launch_bounds__(kTensorThreads)
       if (next.head < end) copy_step(next, stage);
       commit_copies();
     }
-    float shares[F][kStep / 8][4] = {};
-    add_rows_by_rows(shares, own, queries);
-    FLOW_UNROLL
-    for (int j = 0; j < kStep / 8; j++) {
-      Pair highs = pair_at(high + j * 8 + me.column), lows = pair_at(low + j * 8 + me.column);
-      FLOW_UNROLL
-      for (int f = 0; f < F; f++) {
-        FLOW_UNROLL
-        for (int i = 0; i < 4; i++)
-          shares[f][j][i] =
-              exp2_of(product_and_sum(shares[f][j][i], scale, -highs.of[i % 2]) - lows.of[i % 2]);
-      }
-    }
-    // Queries beyond the last are all 0 and add nothing.
-    if (last_key > s.seen_by(step.first)) {
-      rarely();
-      for_each_number(shares, me, [&](float& share, int f, int half, int column) {
-        if (step.first + column < s.first_to_see(first + me.row_of(f, half))) share = 0.0f;
-      });
-    }
-    uint32_t factors[F][kStep / 16][4];
-    if constexpr (for_values) {
-      round_factors<T>(shares, factors);
-      add_by_columns<W>(of_values, factors, queries + tile);
-    }
-    if constexpr (for_keys) {
-      float score_grads[F][kStep / 8][4] = {};
-      add_rows_by_rows(score_grads, own_values, queries + tile);
+    // Whether the warp has keys, and the last query of the step attends to one.
+    if (first_key < end_key && step.first + kStep > s.first_to_see(first_key)) {
+      float shares[F][kStep / 8][4] = {};
+      add_rows_by_rows(shares, own, queries);
       FLOW_UNROLL
       for (int j = 0; j < kStep / 8; j++) {
-        Pair deltas = pair_at(of_delta + j * 8 + me.column);
+        Pair highs = pair_at(high + j * 8 + me.column), lows = pair_at(low + j * 8 + me.column);
         FLOW_UNROLL
         for (int f = 0; f < F; f++) {
           FLOW_UNROLL
           for (int i = 0; i < 4; i++)
-            score_grads[f][j][i] = shares[f][j][i] * (score_grads[f][j][i] - deltas.of[i % 2]);
+            shares[f][j][i] =
+                exp2_of(product_and_sum(shares[f][j][i], scale, -highs.of[i % 2]) - lows.of[i % 2]);
         }
       }
-      round_factors<T>(score_grads, factors);
-      add_by_columns<W>(of_keys, factors, queries);
+      // Queries beyond the last are all 0 and add nothing.
+      if (end_key > s.seen_by(step.first)) {
+        rarely();
+        for_each_number(shares, me, [&](float& share, int f, int half, int column) {
+          if (step.first + column < s.first_to_see(first + me.row_of(f, half))) share = 0.0f;
+        });
+      }
+      uint32_t factors[F][kStep / 16][4];
+      if constexpr (for_values) {
+        round_factors<T>(shares, factors);
+        add_by_columns<W>(of_values, factors, queries + tile);
+      }
+      if constexpr (for_keys) {
+        float score_grads[F][kStep / 8][4] = {};
+        add_rows_by_rows(score_grads, own_values, queries + tile);
+        FLOW_UNROLL
+        for (int j = 0; j < kStep / 8; j++) {
+          Pair deltas = pair_at(of_delta + j * 8 + me.column);
+          FLOW_UNROLL
+          for (int f = 0; f < F; f++) {
+            FLOW_UNROLL
+            for (int i = 0; i < 4; i++)
+              score_grads[f][j][i] = shares[f][j][i] * (score_grads[f][j][i] - deltas.of[i % 2]);
+          }
+        }
+        round_factors<T>(score_grads, factors);
+        add_by_columns<W>(of_keys, factors, queries);
+      }
     }
     if constexpr (stages == 1) {
       __syncthreads();

@@ -299,6 +299,18 @@ int with_fragments(int rows, int heads, int batches, Function f) {
 
 using TensorSizes = AttentionSizes<float, int>;
 
+// The keys that a warp's queries attend to: all queries to those before `by_all`, and some to those
+// before `end`.
+struct WarpKeys {
+  int by_all, end;
+};
+template <int F>
+FLOW_DEVICE WarpKeys keys_of_warp(const TensorSizes& s, int first_query) {
+  if (first_query >= s.queries) return {0, 0};
+  int last_query = smaller(first_query + F * kFragmentRows, s.queries) - 1;
+  return {s.seen_by(first_query), s.seen_by(last_query)};
+}
+
 // x y + z, rounded once: the shares of large scores are as exact as the scores.
 FLOW_DEVICE float product_and_sum(float x, float y, float z) { return std::fma(x, y, z); }
 

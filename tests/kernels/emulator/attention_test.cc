@@ -96,6 +96,12 @@ Products products_of(DType dtype, int64_t width, suite::Layout layout = suite::L
   return {between - start, emulator::products - between};
 }
 
+TEST_CASE("attention: warps without queries compute nothing") {
+  // One of four warps has the queries: 64 keys times 64 columns, twice, by 16 x 8 x 16, in two
+  // orders of the threads.
+  CHECK(products_of(DType::bf16, 64).forward == 2 * 2 * 8 * 4);
+}
+
 TEST_CASE("attention: warps have two fragments of rows if there are many blocks") {
   constexpr int64_t heads = 8;
   for (int64_t width : {64, 128, 192, 256}) {
