@@ -314,6 +314,7 @@ int own_attention_backward(Stream& stream, Attention options, const View& q, con
     bool on_tensor_cores = takes_tensor_cores({&q, &k, &v, &grad, &dq, &dk, &dv});
     int threads = kRows<C> * kLanes;
     int64_t rows = s.batches * s.heads * s.queries;
+    if (!on_tensor_cores && room_of<C>(s.width, 4, 2) > shared_memory_max()) return kUnsupported;
     if (rows > 0)
       FLOW_LAUNCH(launch(stream, row_numbers_kernel<T>, grid_of(blocks_for(rows * kWarp)),
                          kBlockThreads, 0, s, heads_of<T>(out), heads_of<T>(grad), lse.at<double>(),

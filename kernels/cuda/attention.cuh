@@ -5,6 +5,22 @@
 
 namespace flow::cuda {
 
+// Bytes of a block's shared memory on every GPU: those of sm_86, sm_89 and sm_120.
+constexpr size_t kSharedEverywhere = 99 * 1024;
+// Of the current GPU: 163 KiB on sm_80, 227 KiB on sm_90.
+#ifdef FLOW_EMULATE
+inline size_t shared_memory_max() { return emulator::shared_memory_max; }
+#else
+inline size_t shared_memory_max() {
+  int device = 0, bytes = 0;
+  if (cudaGetDevice(&device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) !=
+          cudaSuccess)
+    return kSharedEverywhere;
+  return static_cast<size_t>(bytes);
+}
+#endif
+
 // An operand [b, h, t, d] with a dense last dimension.
 template <typename T>
 struct Heads {

@@ -202,9 +202,10 @@ int tensor_attention(Stream& stream, const Attention& options, const View& q, co
   return with_tile(q, [&](auto type, auto width) {
     using T = decltype(type);
     constexpr int W = decltype(width)::value;
-    return with_fragments<kFragments<W>>(s.queries, s.heads, s.batches, [&](auto fragments) {
+    constexpr size_t most = kRoom<W, kFragments<W>>;
+    return with_fragments<kFragments<W>>(s.queries, s.heads, s.batches, most, [&](auto fragments) {
       constexpr int F = decltype(fragments)::value;
-      static_assert(kRoom<W, F> <= kRoomMax);
+      static_assert(F > 1 || kRoom<W, F> <= kSharedEverywhere);
       Tasks tasks = tasks_of(s.queries, kBlockRows<F>, s.heads, s.batches,
                              int64_t{2} * s.keys * W * sizeof(T) * s.groups / s.heads);
       return launch(stream, tensor_attention_kernel<W, F, T>, grid_of(tasks.count()),

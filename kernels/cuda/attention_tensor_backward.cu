@@ -15,6 +15,10 @@ struct alignas(8) Pair {
 };
 FLOW_DEVICE Pair pair_at(const float* at) { return *reinterpret_cast<const Pair*>(at); }
 
+// Whether numbers of rows are in the padding of a tile: beside the tiles there is no room for them.
+template <int W>
+constexpr bool kNumbersInPadding = W == 256;
+
 // Of the kernel for the queries' gradients: fragments per warp at most, the parts of the queries
 // and of the gradients that are kept in registers, and the steps of which the tiles are in shared
 // memory.
@@ -34,7 +38,7 @@ constexpr int kQueryStages = W <= 128 ? 2 : 1;
 template <int W, int F>
 constexpr size_t kQueryRoom = (2 * kTile<W, kBlockRows<F>> +
                                kQueryStages<W> * 2 * kTile<W, kStep>)*sizeof(Half) +
-                              kBlockRows<F> * sizeof(Pair);
+                              (kNumbersInPadding<W> ? 0 : kBlockRows<F> * sizeof(Pair));
 
 template <int W, int F, typename T>
 __global__ void __launch_bounds__(kTensorThreads)
@@ -46,7 +50,12 @@ __global__ void __launch_bounds__(kTensorThreads)
   T* grads = queries + kTile<W, rows>;
   T* others = grads + kTile<W, rows>;  // keys and values of each stage
   // The logarithm (its larger part) and delta of each query: registers are scarcer.
-  Pair* of_rows = reinterpret_cast<Pair*>(others + stages * 2 * tile);
+  auto row_numbers = [&](int row) -> Pair& {
+    if constexpr (kNumbersInPadding<W>)
+      return *reinterpret_cast<Pair*>(padding_of<W>(queries, 4 * row));
+    else
+      return reinterpret_cast<Pair*>(others + stages * 2 * tile)[row];
+  };
   Lane me = this_lane<F>();
   float scale = s.scale * kLog2E;
   Task task = tasks.mine();
@@ -68,7 +77,7 @@ __global__ void __launch_bounds__(kTensorThreads)
   for (int i = static_cast<int>(threadIdx.x); i < rows; i += kTensorThreads) {
     int64_t at = of_head + first + i;
     bool inside = first + i < s.queries;
-    of_rows[i] = inside ? Pair{{numbers.high()[at], numbers.delta()[at]}} : Pair{};
+    row_numbers(i) = inside ? Pair{{numbers.high()[at], numbers.delta()[at]}} : Pair{};
   }
   wait_for_copies<0>();
   __syncthreads();
@@ -93,7 +102,7 @@ __global__ void __launch_bounds__(kTensorThreads)
       for (int f = 0; f < F; f++) {
         FLOW_UNROLL
         for (int half = 0; half < 2; half++) {
-          float high = of_rows[me.row_of(f, half)].of[0];
+          float high = row_numbers(me.row_of(f, half)).of[0];
           FLOW_UNROLL
           for (int j = 0; j < kStep / 8; j++) {
             FLOW_UNROLL
@@ -112,7 +121,7 @@ __global__ void __launch_bounds__(kTensorThreads)
       for (int f = 0; f < F; f++) {
         FLOW_UNROLL
         for (int half = 0; half < 2; half++) {
-          float delta = of_rows[me.row_of(f, half)].of[1];
+          float delta = row_numbers(me.row_of(f, half)).of[1];
           FLOW_UNROLL
           for (int j = 0; j < kStep / 8; j++) {
             FLOW_UNROLL
@@ -174,7 +183,9 @@ constexpr int kOwnTiles = wanted == Wanted::values ? 1 : 2;
 template <int W, int F, Wanted wanted>
 constexpr size_t kKeyRoom = (kOwnTiles<W, wanted> * kTile<W, kBlockRows<F>> +
                              kKeyStages<W, wanted> * 2 * kTile<W, kStep>)*sizeof(Half) +
-                            kKeyStages<W, wanted> * 3 * kStep * sizeof(float);
+                            (kNumbersInPadding<W>
+                                 ? 0
+                                 : kKeyStages<W, wanted> * 3 * kStep * sizeof(float));
 
 // The queries that attend to a block of keys: of all heads of its group, one after the other.
 struct QueryStep {
@@ -198,7 +209,13 @@ __global__ void __launch_bounds__(kTensorThreads)
   T* keys = reinterpret_cast<T*>(dynamic_room());
   T* values = keys + (kOwnTiles<W, wanted> - 1) * kTile<W, rows>;
   T* others = values + kTile<W, rows>;  // queries and their gradients, of each stage
-  float* numbers = reinterpret_cast<float*>(others + stages * 2 * tile);  // RowNumbers
+  // Number `i` of the RowNumbers of a step.
+  auto number_at = [&](int of_stage, int i) {
+    if constexpr (kNumbersInPadding<W>)
+      return padding_of<W>(others + of_stage * 2 * tile, i);
+    else
+      return reinterpret_cast<float*>(others + stages * 2 * tile) + of_stage * 3 * kStep + i;
+  };
   Lane me = this_lane<F>();
   float scale = s.scale * kLog2E;
   int per_group = s.heads / s.groups;
@@ -216,8 +233,7 @@ __global__ void __launch_bounds__(kTensorThreads)
       const float* from = of_rows.data + thread / kStep * of_rows.count +
                           (int64_t{task.batch} * s.heads + step.head) * s.queries;
       bool inside = step.first + at < s.queries;
-      copy_async<4>(numbers + stage * 3 * kStep + thread, inside ? from + step.first + at : from,
-                    inside);
+      copy_async<4>(number_at(stage, thread), inside ? from + step.first + at : from, inside);
     }
   };
   int from = s.first_to_see(first) / kStep * kStep;
@@ -241,8 +257,10 @@ __global__ void __launch_bounds__(kTensorThreads)
     __syncthreads();  // this step is loaded, and the previous one is not used any more
     next = step.next(from, s.queries);
     const T* queries = others + stage * 2 * tile;
-    const float* high = numbers + stage * 3 * kStep;
-    const float *low = high + kStep, *of_delta = low + kStep;
+    int loaded = stage;
+    auto pair_of = [&](int kind, int j) {
+      return pair_at(number_at(loaded, kind * kStep + j * 8 + me.column));
+    };
     if constexpr (stages == 2) {
       stage ^= 1;
       if (next.head < end) copy_step(next, stage);
@@ -254,7 +272,7 @@ __global__ void __launch_bounds__(kTensorThreads)
       add_rows_by_rows(shares, own, queries);
       FLOW_UNROLL
       for (int j = 0; j < kStep / 8; j++) {
-        Pair highs = pair_at(high + j * 8 + me.column), lows = pair_at(low + j * 8 + me.column);
+        Pair highs = pair_of(0, j), lows = pair_of(1, j);
         FLOW_UNROLL
         for (int f = 0; f < F; f++) {
           FLOW_UNROLL
@@ -280,7 +298,7 @@ __global__ void __launch_bounds__(kTensorThreads)
         add_rows_by_rows(score_grads, own_values, queries + tile);
         FLOW_UNROLL
         for (int j = 0; j < kStep / 8; j++) {
-          Pair deltas = pair_at(of_delta + j * 8 + me.column);
+          Pair deltas = pair_of(2, j);
           FLOW_UNROLL
           for (int f = 0; f < F; f++) {
             FLOW_UNROLL
@@ -328,10 +346,10 @@ int tensor_attention_backward(Stream& stream, const Attention& options, const Vi
     constexpr int W = decltype(width)::value;
     constexpr int64_t row_bytes = int64_t{2} * W * sizeof(T);
     if (dq.count() > 0)
-      FLOW_LAUNCH(
-          with_fragments<kQueryFragments<W>>(s.queries, s.heads, s.batches, [&](auto fragments) {
+      FLOW_LAUNCH(with_fragments<kQueryFragments<W>>(
+          s.queries, s.heads, s.batches, kQueryRoom<W, kQueryFragments<W>>, [&](auto fragments) {
             constexpr int F = decltype(fragments)::value;
-            static_assert(kQueryRoom<W, F> <= kRoomMax);
+            static_assert(F > 1 || kQueryRoom<W, F> <= kSharedEverywhere);
             Tasks tasks = tasks_of(s.queries, kBlockRows<F>, s.heads, s.batches,
                                    row_bytes * s.keys * s.groups / s.heads);
             return launch(stream, tensor_queries_backward_kernel<W, F, T>, grid_of(tasks.count()),
@@ -343,7 +361,7 @@ int tensor_attention_backward(Stream& stream, const Attention& options, const Vi
     auto launch_keys = [&](auto fragments, auto of_wanted) {
       constexpr int F = decltype(fragments)::value;
       constexpr Wanted wanted = decltype(of_wanted)::value;
-      static_assert(kKeyRoom<W, F, wanted> <= kRoomMax);
+      static_assert(kKeyRoom<W, F, wanted> <= kSharedEverywhere);
       Tasks tasks = tasks_of(s.keys, kBlockRows<F>, s.groups, s.batches,
                              row_bytes * s.queries * s.heads / s.groups);
       return launch(stream, tensor_keys_backward_kernel<W, F, wanted, T>, grid_of(tasks.count()),
@@ -351,7 +369,7 @@ int tensor_attention_backward(Stream& stream, const Attention& options, const Vi
                     heads_of<T>(k), heads_of<T>(v), heads_of<T>(grad), numbers, heads_of<T>(dk),
                     heads_of<T>(dv));
     };
-    return with_fragments<kKeyFragments<W>>(s.keys, s.groups, s.batches, [&](auto fragments) {
+    return with_fragments<kKeyFragments<W>>(s.keys, s.groups, s.batches, 0, [&](auto fragments) {
       if constexpr (W <= 128) {
         return launch_keys(fragments, std::integral_constant<Wanted, Wanted::both>{});
       } else {

@@ -31,8 +31,12 @@ constexpr int kPitch = W + 8;
 template <int W, int rows>
 constexpr int kTile = rows* kPitch<W>;
 
-// What fits into a block's shared memory on sm_80; two blocks of half of it share a multiprocessor.
-constexpr size_t kRoomMax = 163 * 1024;
+// The 16 bytes beside each row of a tile, as floats: number i of a tile is in row i / 4.
+template <int W, typename T>
+FLOW_DEVICE auto padding_of(T* tile, int i) {
+  using Float = std::conditional_t<std::is_const_v<T>, const float, float>;
+  return reinterpret_cast<Float*>(tile + i / 4 * kPitch<W> + W) + i % 4;
+}
 
 // This thread's part of its warp's rows, which begin at `first`: of each fragment, rows `row` and
 // `row` + 8, and of each 8 columns `column` and the next one.
@@ -281,18 +285,19 @@ inline Tasks tasks_of(int rows, int block_rows, int heads, int batches, int64_t 
 }
 
 // Blocks that keep a large GPU busy: two for each multiprocessor. With fewer, blocks of half the
-// rows use more of it. The sizes alone decide.
+// rows use more of it. The sizes and the shared memory of the GPU's model decide.
 #ifdef FLOW_EMULATE
 constexpr int64_t kManyBlocks = 4;
 #else
 constexpr int64_t kManyBlocks = 264;
 #endif
-// Calls f(Constant<F>) for the fragments of a warp, `most` or 1.
+// Calls f(Constant<F>) for the fragments of a warp, `most` or 1. `room`: bytes of a block with
+// most.
 template <int most, typename Function>
-int with_fragments(int rows, int heads, int batches, Function f) {
+int with_fragments(int rows, int heads, int batches, size_t room, Function f) {
   if constexpr (most > 1) {
     int64_t blocks = divide_up(rows, kBlockRows<most>) * heads * batches;
-    if (blocks >= kManyBlocks) return f(Constant<most>{});
+    if (blocks >= kManyBlocks && room <= shared_memory_max()) return f(Constant<most>{});
   }
   return f(Constant<1>{});
 }

@@ -2,6 +2,7 @@
 #include "kernels/cuda/attention.hpp"
 
 #include <catch2/catch.hpp>
+#include <utility>
 
 #include "tests/kernels/emulator/emulator.hpp"
 #include "tests/kernels/suite/suite.hpp"
@@ -114,6 +115,19 @@ TEST_CASE("attention: warps have two fragments of rows if there are many blocks"
     if (width == 128) CHECK(many.backward > heads * few.backward);
     if (width == 128) CHECK(many.backward < heads * few.backward * 2);
   }
+}
+
+TEST_CASE("attention: a GPU with the least shared memory has all gradients of half types") {
+  size_t before = std::exchange(emulator::shared_memory_max, size_t{99} << 10);
+  suite::HostRunner runner(*cuda_kernels(), [](bool reversed) { emulator::reversed = reversed; });
+  suite::Suite made(runner, 1);
+  made.most_of_a_kind = 1;
+  suite::check_attention(made);
+  for (int64_t width : {64, 128, 192, 256})
+    CHECK(products_of(DType::bf16, width, suite::Layout::dense, 8).backward > 0);
+  emulator::shared_memory_max = before;
+  for (const std::string& miss : made.misses)  // and not those of f32 and f64
+    CHECK(miss.find("unsupported") != std::string::npos);
 }
 
 TEST_CASE("attention: tensor cores compute what they take, and nothing else") {

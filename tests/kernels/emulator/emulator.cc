@@ -22,6 +22,7 @@ namespace flow::emulator {
 Place place;
 bool reversed = false;
 int64_t launches = 0;
+size_t shared_memory_max = 227 * 1024;
 thread_local std::function<void(std::function<int()>)>* recorder = nullptr;
 thread_local bool is_repeating = false;
 void (*device_memory)(bool open) = nullptr;
@@ -29,7 +30,7 @@ void (*device_memory)(bool open) = nullptr;
 namespace {
 
 constexpr int kThreadsMax = 1024, kLanes = 32;
-constexpr size_t kStaticShared = 48 * 1024, kShared = 227 * 1024;
+constexpr size_t kStaticShared = 48 * 1024;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr size_t kStack = 256 * 1024;
 #else
@@ -364,7 +365,7 @@ int run(dim3 grid, int threads, size_t bytes, void (*kernel)(void*), void* objec
            grid.z > 65535)
     failure = "a grid of " + std::to_string(grid.x) + " x " + std::to_string(grid.y) + " x " +
               std::to_string(grid.z);
-  else if (bytes > kShared)
+  else if (bytes > shared_memory_max)
     failure = std::to_string(bytes) + " bytes of shared memory";
   if (!failure.empty()) return 9;  // cudaErrorInvalidConfiguration
 #if defined(__SANITIZE_THREAD__)

@@ -38,6 +38,8 @@ extern Place place;
 
 /// Runs threads and blocks in the opposite order, to reveal results that depend on the order.
 extern bool reversed;
+/// Of a block, in bytes.
+extern size_t shared_memory_max;
 /// Launches since the program began, without those that a graph repeats.
 extern int64_t launches;
 /// Products of tensor cores since the program began, one for each warp that takes part.
