@@ -43,7 +43,7 @@ struct CudnnUse {
 CudnnUse cudnn_use();
 void use_cudnn(bool is_asked);
 
-/// How many calls of attention in f16 and bf16 there were, and how many of them cuDNN did.
+/// How many calls of attention had operands for cuDNN, and how many of them it did.
 struct AttentionUse {
   int64_t asked = 0, done = 0;
   bool is_off = false;  // by the environment

@@ -19,6 +19,8 @@ namespace dnn {
 namespace {
 
 constexpr size_t kPlansMax = 128;
+// Checks of a plan that say nothing, before flow's own kernels compute its shape always.
+constexpr int kUndecidedMax = 8;
 
 View view_of(DType dtype, const Shape& shape, void* data) { return dense(dtype, shape, data); }
 
@@ -37,13 +39,15 @@ std::string text_of_number(double number) {
 }  // namespace
 
 AttentionVerdict judge_rows(const std::vector<float>& differences,
-                            const std::vector<float>& squares, DType dtype) {
+                            const std::vector<float>& squares, DType dtype, int64_t width) {
   AttentionVerdict verdict;
   verdict.bound = dtype == DType::bf16 ? 1.0 / 8 : 1.0 / 64;
   double mean = 0;
   for (float each : squares) mean += static_cast<double>(each);
   mean /= static_cast<double>(std::max<size_t>(squares.size(), 1));
-  verdict.is_decided = std::isfinite(mean) && mean > 0;
+  double least =
+      dtype == DType::f16 ? static_cast<double>(width) * std::ldexp(1.0, -24) : 0;  // 2^-12 each
+  verdict.is_decided = std::isfinite(mean) && mean > least;
   if (!verdict.is_decided) return verdict;
   for (size_t i = 0; i < squares.size(); i++) {
     double apart = std::sqrt(static_cast<double>(differences[i]) /
@@ -184,8 +188,12 @@ struct DnnLibrary::AttentionRun {
       if (verdict.is_decided && !verdict.is_right())
         return distrust(name_of(numbers.is_backward, i), verdict);
     }
+    if (!is_decided) {  // flow's own kernels compute it until a result says something
+      if (++plan.undecided == kUndecidedMax) plan.works = false;
+      return kUnsupported;
+    }
     int code = check_again(all);
-    if (code == kDone) plan.is_checked = is_decided;
+    plan.is_checked = code == kDone;
     return code;
   }
   int check_again(const std::vector<const View*>& all) {
@@ -210,7 +218,7 @@ struct DnnLibrary::AttentionRun {
     if (int code = read_back(stream, sums.data(), row_sums, sums.size() * sizeof(float)))
       return code;
     auto middle = sums.begin() + static_cast<std::ptrdiff_t>(rows);
-    verdict = judge_rows({sums.begin(), middle}, {middle, sums.end()}, result.dtype);
+    verdict = judge_rows({sums.begin(), middle}, {middle, sums.end()}, result.dtype, numbers.width);
     return kDone;
   }
   int read(std::vector<double>& to, const void* from) const {
@@ -280,7 +288,8 @@ int attention_variable() {
 
 int attend(Stream& stream, const AttentionCall& call) {
   if (int code = attention_variable()) return code;
-  if (call.q->dtype != DType::f16 && call.q->dtype != DType::bf16) return kUnsupported;
+  AttentionNumbers numbers;
+  if (!numbers_of(call, numbers)) return kUnsupported;  // before the library is loaded
   int code = kDone;
   DnnLibrary* library = library_in_use(code);
   if (!library) return code;

@@ -240,7 +240,7 @@ class AttentionWriter {
     write_of_keys(turned(score_grads), q_, kIdDk, kOfDk);
     // A sum in memory before dq (the "dQ accumulator") would be added to by all blocks at once: in
     // another order each time. Without it cuDNN stores the gradients of the scores.
-    Tensor keys = g.reshape(k_, g.between(n.type, of_keys, strides_of(kOfK)));
+    Tensor keys = g.reshape(k_, g.between(kFloat, of_keys, strides_of(kOfK)));
     g.product(score_grads, keys, operand(kIdDq, kOfDq, of_queries));
   }
 
@@ -281,7 +281,10 @@ class AttentionWriter {
   // The sums over the width of grad * out.
   Tensor write_delta(Tensor grad) {
     Tensor out = operand(kIdOut, kOfOut, of_queries);
-    Tensor products = g.pointwise(Pointwise::multiply, {grad, out}, g.between(kFloat, of_queries));
+    Sizes strides = dense_strides(of_queries);
+    strides[2] = n.heads * n.width;  // as in cudnn-frontend; there is no memory behind it
+    Tensor products =
+        g.pointwise(Pointwise::multiply, {grad, out}, g.between(kFloat, of_queries, strides));
     Tensor sums = g.reduce(kReduceAdd, products, g.between(kFloat, of_rows));
     return g.pointwise(Pointwise::multiply, {sums, g.value(kIdOne, kFloat)}, rows(kIdDelta));
   }

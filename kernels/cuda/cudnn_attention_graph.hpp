@@ -92,6 +92,7 @@ class AttentionPlan {
 
   bool works = false;       // make() succeeded, and no run was refused
   bool is_checked = false;  // its first results are right
+  int undecided = 0;        // checks that said nothing
 
  private:
   friend class GraphWriter;

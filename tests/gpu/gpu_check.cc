@@ -160,8 +160,8 @@ void check_own_convolutions(suite::Suite& all) {
 // The same for attention.
 void check_own_attention(suite::Suite& all) {
   cuda::AttentionUse use = cuda::attention_use();
-  fmt::print("# attention: {} of {} calls in f16 and bf16 by cuDNN{}{}\n", use.done, use.asked,
-             use.problem.empty() ? "" : ": ", use.problem);
+  fmt::print("# attention: {} of {} calls with whole blocks of rows by cuDNN{}{}\n", use.done,
+             use.asked, use.problem.empty() ? "" : ": ", use.problem);
   if (!use.problem.empty()) {
     all.lines["attention"].misses++;
     all.misses.push_back(use.problem);

@@ -261,11 +261,22 @@ TEST_CASE("cuDNN's attention: a result of zeros says nothing, so that the next o
   std::vector<double> values = all.v.values();
   for (int64_t i = 0; i < all.v.count(); i++) all.v.set(i, 0);
   dnn.factor = 2;
-  CHECK(all.run(library, all.forward()) == kDone);
-  CHECK(all.out.at(5) == 0);
+  CHECK(all.run(library, all.forward()) == kUnsupported);
+  CHECK(all.log.empty());
   for (int64_t i = 0; i < all.v.count(); i++) all.v.set(i, values[static_cast<size_t>(i)]);
   CHECK(all.run(library, all.forward()) == kUnsupported);
   CHECK(all.log.size() == 1);
+}
+
+TEST_CASE("cuDNN's attention: after some results of zeros the shape is left to flow's kernels") {
+  FakeCudnn& dnn = fresh_fake();
+  DnnLibrary library(FAKE_CUDNN);
+  Operands all;
+  for (int64_t i = 0; i < all.v.count(); i++) all.v.set(i, 0);
+  for (int i = 0; i < 20; i++) CHECK(all.run(library, all.forward()) == kUnsupported);
+  CHECK(dnn.graphs == 8);
+  CHECK(all.log.empty());
+  CHECK(library.attention_problem().empty());
 }
 
 TEST_CASE("cuDNN's attention: which operands it gets") {
@@ -334,7 +345,7 @@ TEST_CASE("cuDNN's attention: which releases and GPUs compute it") {
 TEST_CASE("cuDNN's attention: what is within rounding") {
   std::vector<float> squares{4, 4, 0, 4};  // their mean is 3
   auto apart = [&](std::vector<float> differences, DType dtype = DType::bf16) {
-    return judge_rows(differences, squares, dtype);
+    return judge_rows(differences, squares, dtype, 64);
   };
   CHECK(apart({0, 0, 0, 0}).is_right());
   CHECK(apart({0.0625f, 0, 0, 0}).apart == Approx(0.125));
@@ -348,6 +359,9 @@ TEST_CASE("cuDNN's attention: what is within rounding") {
   CHECK_FALSE(apart({0, INFINITY, 0, 0}).is_right());
   squares = {0, 0, 0, 0};
   CHECK_FALSE(apart({1, 1, 1, 1}).is_decided);
+  squares = {3.8e-6f, 3.8e-6f, 3.8e-6f, 3.8e-6f};  // 64 times the square of 2^-12
+  CHECK_FALSE(apart({0, 0, 0, 0}, DType::f16).is_decided);
+  CHECK(apart({0, 0, 0, 0}).is_decided);
   squares = {1, NAN, 1, 1};
   CHECK_FALSE(apart({0, NAN, 0, 0}).is_decided);
 

@@ -127,7 +127,7 @@ TEST_CASE("attention: a GPU with the least shared memory has all gradients of ha
     CHECK(products_of(DType::bf16, width, suite::Layout::dense, 8).backward > 0);
   emulator::shared_memory_max = before;
   for (const std::string& miss : made.misses)  // and not those of f32 and f64
-    CHECK(miss.find("unsupported") != std::string::npos);
+    CHECK(miss.find("error " + std::to_string(kUnsupported)) != std::string::npos);
 }
 
 TEST_CASE("attention: tensor cores compute what they take, and nothing else") {

@@ -50,3 +50,20 @@ net:zero_grad()
 net:to("cuda")
 flow.nn.cross_entropy(net(pictures:to("cuda")), labels:to("cuda")):backward()
 print((net:parameters()[1].grad:to("cpu") - wanted):abs():max() < 1e-5)  -- expect: true
+
+-- Attention of whole blocks of rows, which cuDNN takes if the executor has it: twice, because its first results are checked.
+local function attend(device)
+  local function random(seed) return flow.randn({ 1, 2, 64, 16 }, { seed = seed }):to("bf16"):to(device):requires_grad_() end
+  local q, k, v = random(1), random(2), random(3)
+  local out = q:attention(k, v, { causal = true })
+  out:to("f32"):square():sum():backward()
+  return { out, q.grad, k.grad, v.grad }
+end
+local expected, apart = attend("cpu"), 0
+for time = 1, 2 do
+  for i, each in ipairs(attend("cuda")) do
+    local is, due = each:detach():to("cpu"):to("f32"), expected[i]:detach():to("f32")
+    apart = apart + (is - due):square():sum() / due:square():sum()
+  end
+end
+print(apart < 1e-3)  -- expect: true
