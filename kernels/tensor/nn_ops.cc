@@ -209,12 +209,12 @@ struct Norm {
   void compute(double eps) const {
     View of_w, of_b;
     const View* w = view_or_null(weight, of_w);
-    View from = flat_rows(x).view(), to = flat_rows(y).view();
+    Tensor from = flat_rows(x), to = flat_rows(y);  // a copy of x if its rows have gaps
     if (centered)
-      call(x.device(), &Kernels::layer_norm, name, from, w, view_or_null(bias, of_b), eps, to,
-           mean.view(), rstd.view());
+      call(x.device(), &Kernels::layer_norm, name, from.view(), w, view_or_null(bias, of_b), eps,
+           to.view(), mean.view(), rstd.view());
     else
-      call(x.device(), &Kernels::rms_norm, name, from, w, eps, to, rstd.view());
+      call(x.device(), &Kernels::rms_norm, name, from.view(), w, eps, to.view(), rstd.view());
   }
   /// x = given + term, and y.
   void compute_sum(const Tensor& given, const Tensor& term, double eps) const {

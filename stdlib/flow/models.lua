@@ -69,8 +69,12 @@ local function stream_of(model, index, cache)
   local x = model.tokens(index)
   if model.positions then x = x + positions_of(model.positions, first, t, index.device, cache) end
   x = model.dropout(x)
-  for _, block in ipairs(model.blocks) do
-    x = options.checkpoint and model.training and flow.checkpoint(block, x) or block(x, cache)
+  for i, block in ipairs(model.blocks) do
+    if cache and block.attention and cache:length_of(block.attention) ~= first then
+      error("block " .. i .. " has " .. cache:length_of(block.attention) .. " positions in this cache, and the sequences "
+        .. first .. ": a call failed midway (clear the cache), or a block occurs twice in the model", 3)
+    end
+    x = options.checkpoint and model.training and not cache and flow.checkpoint(block, x) or block(x, cache)
   end
   return x
 end
@@ -151,15 +155,38 @@ local function check_generate(count, options)
   return given
 end
 
--- Whether all parts of the model know caches: a module of the user's own may depend on any position.
+-- Whether a module is one of this library that computes each position alone.
+local function is_per_position(module)
+  if not module or rawequal(module.forward, nn._lora.forward) then return not module or is_per_position(module.inner) end
+  for _, name in ipairs { "linear", "layer_norm", "rms_norm", "embedding", "dropout" } do
+    if rawequal(module.forward, nn[name].forward) then return true end
+  end
+  return false
+end
+
+local function all_per_position(holder, ...)
+  for _, name in ipairs { ... } do
+    if not is_per_position(holder[name]) then return false end
+  end
+  return true
+end
+
+-- Whether all parts of the model know caches: a module of the user's own may depend on any position, and a cache has one
+-- place for each attention.
 local function knows_caches(model)
   local inner = rawget(model, "_model") or model  -- of flow.nn.data_parallel
-  local same = rawequal(inner.forward, Gpt.forward)
+  if not rawequal(inner.forward, Gpt.forward) then return false end
+  if not all_per_position(inner, "tokens", "positions", "dropout", "norm", "head") then return false end
+  local seen = {}
   for _, block in ipairs(model.blocks) do
-    same = same and rawequal(block.forward, nn.transformer_block.forward) and block.attention._causal
-      and rawequal(block.attention.forward, nn.attention.forward)
+    local attention = block.attention
+    if not rawequal(block.forward, nn.transformer_block.forward) or seen[attention] then return false end
+    if not rawequal(attention.forward, nn.attention.forward) or not attention._causal then return false end
+    if not all_per_position(block, "norm1", "norm2", "up", "down", "dropout") then return false end
+    if not all_per_position(attention, "qkv", "out", "dropout") then return false end
+    seen[attention] = true
   end
-  return same
+  return true
 end
 
 local function last_of(x) return x:narrow(2, x:size(2), 1) end

@@ -480,8 +480,16 @@ function nn.kv_cache(capacity)
   return setmetatable({ capacity = capacity, length = 0, _entries = {} }, Cache)
 end
 
+-- The length is a number of Lua, which each launch of a recording would find as it was.
+local function check_not_recorded()
+  if flow.is_capturing() then
+    error("a cache of keys and values cannot be used in flow.graph: its length differs in each call", 3)
+  end
+end
+
 -- Forgets all positions and keeps the memory.
 function Cache:clear()
+  check_not_recorded()
   self.length = 0
   for _, entry in pairs(self._entries) do entry.length = 0 end
   return self
@@ -496,6 +504,7 @@ end
 -- Stores k and v [batch, groups, t, size] after the earlier ones of the module; returns views of all of them. If they
 -- are halves of one tensor, `both` [batch, 2 * groups, t, size] is it, and one copy is enough.
 function Cache:append(module, k, v, both)
+  check_not_recorded()
   local batch, groups, t, size = k:size(1), k:size(2), k:size(3), k:size(4)
   local entry = self._entries[module]
   if not entry then
@@ -610,11 +619,12 @@ end
 
 function TransformerBlock:forward(x, cache)
   local attended, normed = self.attention(self.norm1(x, true), cache), nil
-  if self.norm2.add then
-    x, normed = self.norm2:add(x, attended, true)
+  local norm = self.norm2
+  if rawequal(norm.forward, nn.layer_norm.forward) or rawequal(norm.forward, nn.rms_norm.forward) then
+    x, normed = norm:add(x, attended, true)
   else  -- a norm of the script's own
     x = x + attended
-    normed = self.norm2(x, true)
+    normed = norm(x, true)
   end
   local hidden
   if self.up.forward == Linear.forward and self._activation ~= "silu" then
@@ -648,6 +658,8 @@ function Lora:forward(x)
   local y = self.inner(x)
   return y + (x:linear(self.down):linear(self.up) * self._scale):to(y.dtype)
 end
+
+nn._lora = Lora
 
 -- The linear layer with the adapter added to its weight, which is rounded once.
 function Lora:merged()

@@ -15,9 +15,9 @@ local function joined(tokens) return table.concat(tokens, " ") end
 
 -- The number of tokens that each call computes.
 local function count_tokens(model)
-  local counts, embed = {}, model.tokens.forward
-  function model.tokens:forward(index)
-    counts[#counts + 1] = index:size(2)
+  local counts, embed = {}, nn.embedding.forward
+  function nn.embedding:forward(index)
+    if self == model.tokens then counts[#counts + 1] = index:size(2) end
     return embed(self, index)
   end
   return counts
