@@ -117,6 +117,21 @@ why(fed(cache, 1, 2))  -- expect: this cache holds 1 sequences, not 2: one cache
 cache = nn.kv_cache(9)
 fed(cache, 6)()
 why(fed(cache, 1))  -- expect: this model accepts 6 tokens at most, not 7
+local twice = flow.models.gpt { vocabulary = 5, context = 6, width = 8, heads = 2, layers = 2 }
+twice.blocks[2] = twice.blocks[1]
+print(joined(twice:generate({ 1, 2 }, 3, greedy)) == joined(twice:generate({ 1, 2 }, 3, { temperature = 0, cache = false })))  -- expect: true
+why(flow.no_grad, twice, flow.ones({ 1, 2 }, "i64"), nn.kv_cache(3))  -- expect: block 2 has 2 positions in this cache, and the sequences 0: a call failed midway (clear the cache), or a block occurs twice in the model
+local Shift = nn.class("Shift")  -- each position and the one before it
+function Shift:forward(x) return x + flow.cat({ x:narrow(2, 1, 1) * 0, x:narrow(2, 1, x:size(2) - 1) }, 2) end
+for _, place in ipairs { "up", "norm1" } do
+  local shifted = made { vocabulary = 23, context = 12, width = 16, heads = 4, layers = 2 }
+  shifted.blocks[1][place] = nn.sequential { Shift(), shifted.blocks[1][place] }
+  print(joined(shifted:generate({ 3, 4 }, 6, greedy)) == joined(shifted:generate({ 3, 4 }, 6, { temperature = 0, cache = false })))  -- expect: true
+end  -- expect: true
+local saving = flow.models.gpt { vocabulary = 5, context = 6, width = 8, heads = 2, layers = 1, checkpoint = true }
+cache = nn.kv_cache(3)
+flow.no_grad(saving, flow.ones({ 1, 2 }, "i64"), cache)  -- in training mode
+print(cache.length)  -- expect: 2
 why(small, flow.ones({ 1, 1 }, "i64"), nn.kv_cache(3))  -- expect: attention with a cache records no gradients: call it in flow.no_grad
 why(nn.attention(8, 2), flow.ones(1, 1, 8), nn.kv_cache(3))  -- expect: attention with a cache is causal: flow.nn.attention(width, heads, { causal = true })
 why(nn.kv_cache, 0)  -- expect: flow.nn.kv_cache takes sizes, integers of 1 or more: flow.nn.kv_cache(1024)
