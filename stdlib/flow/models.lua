@@ -60,7 +60,7 @@ local function positions_of(positions, first, t, device, cache)
 end
 
 -- The residual stream [batch, t, width] after the blocks.
-local function stream_of(model, index, cache)
+local function residual_stream(model, index, cache)
   local options = model._options
   local t, first = index:size(2), cache and cache.length or 0
   if first + t > options.context then
@@ -71,8 +71,8 @@ local function stream_of(model, index, cache)
   x = model.dropout(x)
   for i, block in ipairs(model.blocks) do
     if cache and block.attention and cache:length_of(block.attention) ~= first then
-      error("block " .. i .. " has " .. cache:length_of(block.attention) .. " positions in this cache, and the sequences "
-        .. first .. ": a call failed midway (clear the cache), or a block occurs twice in the model", 3)
+      error("this cache holds " .. cache:length_of(block.attention) .. " positions for block " .. i .. " and " .. first
+        .. " for the model: clear it after a call that failed, or the model uses one block twice", 3)
     end
     x = options.checkpoint and model.training and not cache and flow.checkpoint(block, x) or block(x, cache)
   end
@@ -87,7 +87,7 @@ end
 
 -- Logits [batch, t, vocabulary] of tokens [batch, t], 1..vocabulary. With a cache (flow.nn.kv_cache), these are the next
 -- tokens of its sequences.
-function Gpt:forward(index, cache) return logits_of(self, stream_of(self, index, cache)) end
+function Gpt:forward(index, cache) return logits_of(self, residual_stream(self, index, cache)) end
 
 -- The mean cross entropy of `targets` [batch, t], in nats per token.
 function Gpt:loss(index, targets)
@@ -155,9 +155,10 @@ local function check_generate(count, options)
   return given
 end
 
--- Whether a module is one of this library that computes each position alone.
+-- Whether a module is one of this library that computes each position alone; a missing one does.
 local function is_per_position(module)
-  if not module or rawequal(module.forward, nn._lora.forward) then return not module or is_per_position(module.inner) end
+  if not module then return true end
+  if rawequal(module.forward, nn._lora.forward) then return is_per_position(module.inner) end
   for _, name in ipairs { "linear", "layer_norm", "rms_norm", "embedding", "dropout" } do
     if rawequal(module.forward, nn[name].forward) then return true end
   end
@@ -201,9 +202,9 @@ local function next_logits(model, tokens, cache)
   if not cache then
     logits = last_of(model(tokens))
   elseif count > context then
-    logits = logits_of(model, last_of(stream_of(model, tokens)))
+    logits = logits_of(model, last_of(residual_stream(model, tokens)))
   else
-    logits = logits_of(model, last_of(stream_of(model, tokens:narrow(2, cache.length + 1, count - cache.length), cache)))
+    logits = logits_of(model, last_of(residual_stream(model, tokens:narrow(2, cache.length + 1, count - cache.length), cache)))
   end
   return logits:squeeze(2)
 end

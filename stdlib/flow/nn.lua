@@ -480,7 +480,7 @@ function nn.kv_cache(capacity)
   return setmetatable({ capacity = capacity, length = 0, _entries = {} }, Cache)
 end
 
--- The length is a number of Lua, which each launch of a recording would find as it was.
+-- Each launch of a recording would use the length of the recording.
 local function check_not_recorded()
   if flow.is_capturing() then
     error("a cache of keys and values cannot be used in flow.graph: its length differs in each call", 3)
@@ -501,8 +501,8 @@ function Cache:length_of(module)
   return entry and entry.length or 0
 end
 
--- Stores k and v [batch, groups, t, size] after the earlier ones of the module; returns views of all of them. If they
--- are halves of one tensor, `both` [batch, 2 * groups, t, size] is it, and one copy is enough.
+-- Stores k and v [batch, groups, t, size] after the earlier ones of the module; returns views of all of them. If k
+-- and v are slices of one tensor, pass it as `both` [batch, 2 * groups, t, size]: one copy stores it.
 function Cache:append(module, k, v, both)
   check_not_recorded()
   local batch, groups, t, size = k:size(1), k:size(2), k:size(3), k:size(4)
@@ -552,7 +552,7 @@ function Attention:init(width, heads, options)
   self.dropout = nn.dropout(given.dropout)
 end
 
--- All keys and values of the sequences, these being the last ones.
+-- Appends k and v to the cache; returns the keys and values of all positions.
 local function extend(cache, module, k, v, both)
   if not module._causal then
     error("attention with a cache is causal: flow.nn.attention(width, heads, { causal = true })", 3)

@@ -89,7 +89,7 @@ class Bench {
   std::vector<std::unique_ptr<Room>> rooms_;
 };
 
-/// Seconds of one call, the best of several rounds.
+/// Seconds per call: the lowest of 5 averages over 10 calls, after one call to warm up.
 inline double time_of(void* stream, const std::function<void()>& call) {
   using Clock = std::chrono::steady_clock;
   call();

@@ -333,7 +333,7 @@ void measure_attention(Bench& b, DType dtype, int64_t width, bool causal, double
   b.clear();
 }
 
-// The rate of the fastest product that cuBLASLt offers, and flow's product beside it. Without the
+// FLOP/s of the fastest product that cuBLASLt offers, and flow's product beside it. Without the
 // library a miss, and flow's own rate.
 double product_ceiling(Bench& b) {
   constexpr int64_t n = 8192;

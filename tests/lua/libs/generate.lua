@@ -120,7 +120,7 @@ why(fed(cache, 1))  -- expect: this model accepts 6 tokens at most, not 7
 local twice = flow.models.gpt { vocabulary = 5, context = 6, width = 8, heads = 2, layers = 2 }
 twice.blocks[2] = twice.blocks[1]
 print(joined(twice:generate({ 1, 2 }, 3, greedy)) == joined(twice:generate({ 1, 2 }, 3, { temperature = 0, cache = false })))  -- expect: true
-why(flow.no_grad, twice, flow.ones({ 1, 2 }, "i64"), nn.kv_cache(3))  -- expect: block 2 has 2 positions in this cache, and the sequences 0: a call failed midway (clear the cache), or a block occurs twice in the model
+why(flow.no_grad, twice, flow.ones({ 1, 2 }, "i64"), nn.kv_cache(3))  -- expect: this cache holds 2 positions for block 2 and 0 for the model: clear it after a call that failed, or the model uses one block twice
 local Shift = nn.class("Shift")  -- each position and the one before it
 function Shift:forward(x) return x + flow.cat({ x:narrow(2, 1, 1) * 0, x:narrow(2, 1, x:size(2) - 1) }, 2) end
 for _, place in ipairs { "up", "norm1" } do
