@@ -158,7 +158,7 @@ end
 -- Whether a module is one of this library that computes each position alone; a missing one does.
 local function is_per_position(module)
   if not module then return true end
-  if rawequal(module.forward, nn._lora.forward) then return is_per_position(module.inner) end
+  if module._is_adapter then return is_per_position(module.inner) end
   for _, name in ipairs { "linear", "layer_norm", "rms_norm", "embedding", "dropout" } do
     if rawequal(module.forward, nn[name].forward) then return true end
   end

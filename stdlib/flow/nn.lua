@@ -659,7 +659,7 @@ function Lora:forward(x)
   return y + (x:linear(self.down):linear(self.up) * self._scale):to(y.dtype)
 end
 
-nn._lora = Lora
+Lora._is_adapter = true
 
 -- The linear layer with the adapter added to its weight, which is rounded once.
 function Lora:merged()
