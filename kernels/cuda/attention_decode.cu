@@ -1,6 +1,6 @@
-// Attention of few queries to many keys, as in decoding with a cache. A block computes the keys of
-// one split for some queries of a group, and a second kernel joins the splits in their order (Dao
-// et al., "Flash-Decoding"), so the result depends on the shapes alone. Each key and value is read
+// Attention of few queries to many keys, as in decoding with a cache. A block attends some queries
+// of a group to the keys of one split, and a second kernel joins the splits in order (Dao et al.,
+// "Flash-Decoding"): the order of the sums depends on the shapes alone. Each key and value is read
 // once, 16 bytes at a time, for up to kDecodeRows queries that share it.
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/group.cuh"
@@ -12,10 +12,11 @@ namespace {
 constexpr int kDecodeThreads = 128;
 constexpr int kDecodeWarps = kDecodeThreads / kWarp;
 constexpr int kLaneElements = 8;  // of a key that one lane has
-// Queries of a block: what their sums leave in registers.
+// Queries per block: limited by the registers for their sums.
 template <typename C>
 constexpr int kDecodeRows = sizeof(C) == 8 ? 2 : 4;
-// Keys of a lane whose loads are under way together: 64 bytes of keys and 64 of values, or a half.
+// Keys whose loads a lane has in flight: 64 bytes of keys and 64 of values (128 each for f64); half
+// as many if a block has several rows.
 template <typename T, int rows>
 constexpr int kAhead = (is_small_float<T> ? 4 : 2) / (rows > 1 ? 2 : 1);
 
@@ -297,9 +298,9 @@ __global__ void __launch_bounds__(kDecodeThreads)
   }
 }
 
-// How many keys a block takes if `tiles` blocks have all of them each. It does not depend on the
-// device, so results do not either.
-int64_t split_of_keys(int64_t tiles, int64_t keys) {
+// Keys per split. Without splits, `tiles` blocks would process all keys each. It depends on the
+// shapes only, so that all devices give the same bits.
+int64_t keys_per_split(int64_t tiles, int64_t keys) {
 #ifdef FLOW_EMULATE  // so few that the tests' small shapes have several splits
   constexpr int64_t kKeysLeast = 8, kBlocks = 24, kSplits = 6;
 #else
@@ -330,7 +331,7 @@ int decode_attention(Stream& stream, const Attention& options, const View& q, co
     d.rows = s.heads / s.groups * s.queries;
     int rows = d.rows == 1 ? 1 : kDecodeRows<C>;
     int64_t tiles = divide_up(d.rows, rows) * s.groups * s.batches;
-    d.split_keys = split_of_keys(tiles, s.keys);
+    d.split_keys = keys_per_split(tiles, s.keys);
     d.splits = most(1, divide_up(s.keys, d.split_keys));
     SplitResults<C> results{};
     if (d.splits > 1) {

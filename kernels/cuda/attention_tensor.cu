@@ -50,8 +50,8 @@ struct RowsSoftmax {
     }
   }
 
-  // The logarithm of 1 of the weights. If no key was seen yet all scores are -infinity, and the
-  // weights 0.
+  // The base-2 logarithm that is subtracted from scores. If no key was seen yet all scores are
+  // -infinity, and the weights 0.
   FLOW_DEVICE float base(int f, int half) const {
     return largest[f][half] == -INFINITY ? 0.0f : rounded_product(largest[f][half], scale);
   }

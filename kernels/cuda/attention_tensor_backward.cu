@@ -1,5 +1,6 @@
 // Attention of half floats on tensor cores: the gradients. The products of queries and keys are
-// computed again, once by blocks of queries and once by blocks of keys.
+// computed again, once by blocks of queries and once by blocks of keys, twice for heads wider than
+// 128.
 #include "kernels/cuda/attention_tiles.cuh"
 
 namespace flow::cuda {
@@ -15,7 +16,8 @@ struct alignas(8) Pair {
 };
 FLOW_DEVICE Pair pair_at(const float* at) { return *reinterpret_cast<const Pair*>(at); }
 
-// Whether numbers of rows are in the padding of a tile: beside the tiles there is no room for them.
+// Whether the logarithm and delta of each row are in the padding of a tile: at this width the tiles
+// fill the shared memory.
 template <int W>
 constexpr bool kNumbersInPadding = W == 256;
 

@@ -284,15 +284,15 @@ inline Tasks tasks_of(int rows, int block_rows, int heads, int batches, int64_t 
   return {across, heads, static_cast<int>(all), static_cast<int>(section)};
 }
 
-// Blocks that keep a large GPU busy: two for each multiprocessor. With fewer, blocks of half the
-// rows use more of it. The sizes and the shared memory of the GPU's model decide.
+// Blocks from which on a warp has several fragments: two for each multiprocessor of a large GPU.
+// With fewer, one fragment gives more blocks.
 #ifdef FLOW_EMULATE
 constexpr int64_t kManyBlocks = 4;
 #else
 constexpr int64_t kManyBlocks = 264;
 #endif
-// Calls f(Constant<F>) for the fragments of a warp, `most` or 1. `room`: bytes of a block with
-// most.
+// Calls f(Constant<F>) for the fragments of a warp, `most` or 1. `room`: shared memory of a block
+// with `most`, in bytes.
 template <int most, typename Function>
 int with_fragments(int rows, int heads, int batches, size_t room, Function f) {
   if constexpr (most > 1) {

@@ -695,8 +695,8 @@ int add_norm_together(Stream& stream, const View& x, const View& term, const Vie
   });
 }
 
-// Launches the kernel that computes dx and the weights' gradients in one pass, if rows allow it:
-// then `shape` has threads.
+// The launches of the backward. If a group can keep a row, one kernel computes dx and the parts of
+// the weights' gradients; otherwise two kernels do. Then the parts are summed.
 template <typename T, typename G>
 struct NormBackwardLaunch {
   using C = Compute<T>;

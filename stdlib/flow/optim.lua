@@ -239,8 +239,8 @@ function optim.adamw(model, options)
   return self
 end
 
--- If the step is recorded by flow.graph, each launch of the graph is another step, at the rates of then: `recorded` has
--- what flow.adamw_ returned for each group.
+-- While flow.graph records: before each launch, counts one more step and sets the rates that the launch reads. The
+-- caller then fills recorded[group] with what flow.adamw_ returns: the index of the group's first rate.
 local function follow_launches(self, changed, lists, recorded)
   if not flow.is_capturing() then return end
   local function advance(by)
