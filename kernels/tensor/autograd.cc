@@ -297,6 +297,7 @@ class BackwardPass {
   Tensor so_far(const Node::Operand& operand) const {
     Tensor sum;
     if (operand.leaf) {
+      if (runtime().capture != nullptr) runtime().capture->touch_gradient(*operand.leaf, true);
       sum = Tensor(operand.leaf->gradient);
     } else if (operand.node) {
       auto found = waiting_.find(operand.node->order_);

@@ -335,6 +335,7 @@ void Capture::write(const Storage& storage) {
 }
 
 void Capture::touch_gradient(Body& leaf, bool is_needed) {
+  if (made_.contains(&leaf)) return;
   leaves_.try_emplace(&leaf, Graph::Leaf{RefPtr<Body>(&leaf), leaf.gradient, {}, is_needed});
 }
 

@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -132,9 +133,12 @@ class Capture : private StorageWatcher {
 
   // ---- called by operations
 
+  /// Each body that the thread makes.
+  void note_body(const Body& body) { made_.insert(&body); }
   void use(const void* data);
   void write(const Storage& storage);
-  /// Before `leaf`'s gradient is used, or replaced if not `is_needed`.
+  /// Before `leaf`'s gradient is used, or replaced if not `is_needed`. Does nothing for a leaf that
+  /// the function made: its next call would make another.
   void touch_gradient(Body& leaf, bool is_needed);
   /// Before `weight.rounded` is used; `is_read`: its content is.
   void touch_rounded(Body& weight, bool is_read);
@@ -169,6 +173,7 @@ class Capture : private StorageWatcher {
   std::unique_ptr<GraphWords> words_;
   std::mutex mutex_;  // guards externals_
   std::map<const char*, External> externals_;
+  std::unordered_set<const Body*> made_;  // no body that existed before is at such an address
   std::unordered_map<Body*, Graph::Leaf> leaves_;
   std::unordered_map<Body*, Rounded> rounded_;
   std::vector<std::pair<char*, std::vector<char>>> constants_;

@@ -18,6 +18,7 @@ constexpr int64_t kBytesMax = int64_t{1} << 40;
 Tensor::Tensor(const View& view, RefPtr<Storage> storage) : body_(make<Body>()) {
   body_->view = view;
   body_->storage = std::move(storage);
+  if (runtime().capture != nullptr) runtime().capture->note_body(*body_);
 }
 
 Tensor Tensor::empty(DType dtype, const Shape& shape, const Device& device) {
