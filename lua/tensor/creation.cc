@@ -372,7 +372,6 @@ int make_tensor(lua_State* L) {
   reject_handle(L, 1, "flow.tensor");
   push_tensor_of_table(L, 1, options.has_dtype ? &options.dtype : nullptr);
   tensors::Tensor made = check_object(L, -1, "what is made");
-  tensors::ConstantCopies constants;
   return push_made(L, tensors::move(made, options.device), options);
 }
 

@@ -12,6 +12,7 @@ local x = flow.ones({ 2, 3 }, "cuda")
 rejected(function(x) return x:table() and x end, x)  -- expect: `table`: flow.graph cannot record a wait for the GPU's result: return the tensor from the function, and read it after the call
 rejected(function(x) return x:sum() end, x)  -- expect: `sum`: flow.graph cannot record a wait for the GPU's result: return the tensor from the function, and read it after the call
 rejected(function(x) return x + flow.tensor({ 1, 2, 3 }, "f32"):to("cuda") end, x)  -- expect: `to`: flow.graph cannot record a copy from the host: make the tensor before the call, and pass it as an argument if it differs between calls
+rejected(function(x) return x + flow.tensor({ 1, 2, 3 }, { dtype = "f32", device = "cuda" }) end, x)  -- expect: `tensor`: flow.graph cannot record a copy from the host: make the tensor before the call, and pass it as an argument if it differs between calls
 rejected(function(x) return x * math.random() end, x)  -- expect: math.random in the function of flow.graph would give the same number in each launch: pass the number as a tensor, or draw tensors, as by flow.rand
 rejected(function(x) return { x } end, x)  -- expect: the function of flow.graph returned a table: it returns tensors, numbers, strings and booleans, one by one
 rejected(function(x) return x:add_(1) end, flow.ones({ 2, 3 }, "cuda"))  -- expect: the function of flow.graph changed its tensor argument 1 in place, which is a copy: change a tensor that it captures, or return the result
