@@ -77,6 +77,7 @@ char* GraphMemory::take(size_t bytes) {
     all_ += wanted;
   }
   if (char* data = take_free(bytes)) return data;
+  was_full_ = true;
   throw_out_of_memory(device_, bytes, made.error().message);
 }
 
@@ -136,8 +137,15 @@ size_t GraphWords::take(size_t count) {
     blocks_.push_back({values_.size(), 0, size, memory_.take(size * sizeof(uint64_t))});
   }
   blocks_.back().used += count;
-  values_.resize(values_.size() + count);
-  return values_.size() - count;
+  size_t first = values_.size();
+  values_.resize(first + count);
+  counts_[first] = count;
+  return first;
+}
+
+bool GraphWords::has_taken(size_t first, size_t count) const {
+  auto found = counts_.find(first);
+  return found != counts_.end() && found->second == count;
 }
 
 char* GraphWords::address(size_t word) const {
@@ -228,8 +236,7 @@ void Capture::stop() {
   is_over_ = true;
   unwatch_storages(*this);
   runtime().capture = nullptr;
-  Stream& stream = stream_of(device_);
-  stream.scratch = scratch_;
+  recorded_stream(device_).scratch = scratch_;
 }
 
 Capture::~Capture() {
@@ -248,6 +255,7 @@ void Capture::put_back() {
 }
 
 std::unique_ptr<Graph> Capture::end() {
+  void* stream = stream_of(device_).native;
   std::unique_ptr<Graph> graph(new Graph);
   keep_externals(*graph);
   for (auto& [body, leaf] : leaves_)
@@ -268,12 +276,17 @@ std::unique_ptr<Graph> Capture::end() {
   }
   graph->native_ = *native;
   graph->device_ = device_;
-  graph->stream_ = stream_of(device_).native;
+  graph->stream_ = stream;
   graph->memory_ = memory_;
   graph->words_ = std::move(words_);
-  memory_->close();
-  for (const auto& [to, bytes] : constants_)
-    move_bytes({}, bytes.data(), device_, to, bytes.size());
+  try {
+    memory_->close();
+    for (const auto& [to, bytes] : constants_)
+      move_bytes({}, bytes.data(), device_, to, bytes.size());
+  } catch (...) {
+    put_back();
+    throw;
+  }
   return graph;
 }
 

@@ -36,6 +36,8 @@ class GraphMemory {
   /// Throws a TensorError if the GPU is full.
   char* take(size_t bytes);
   void give(char* data) noexcept;
+  /// Whether take() found the GPU full.
+  bool was_full() const { return was_full_; }
   bool holds(const void* data);
   /// Nothing is reused from here on. Later work on the thread's stream may use the memory.
   void close();
@@ -48,7 +50,7 @@ class GraphMemory {
   void* const stream_;           // the thread's, in whose order the memory is released
   void* side_stream_ = nullptr;  // on which it is allocated: the other one records
   std::mutex mutex_;
-  bool is_open_ = true;
+  bool is_open_ = true, was_full_ = false;
   size_t all_ = 0;
   std::map<char*, size_t> segments_, free_, taken_;
 };
@@ -59,6 +61,8 @@ class GraphWords {
   explicit GraphWords(GraphMemory& memory) : memory_(memory) {}
   /// The number of the first of `count` words, which are adjacent.
   size_t take(size_t count);
+  /// Whether take(count) returned `first`.
+  bool has_taken(size_t first, size_t count) const;
   char* address(size_t word) const;
   void set(size_t word, uint64_t value) { values_.at(word) = value; }
   void set(size_t word, double value);
@@ -74,6 +78,7 @@ class GraphWords {
   GraphMemory& memory_;
   std::vector<Block> blocks_;
   std::vector<uint64_t> values_;
+  std::map<size_t, size_t> counts_;  // by first word
 };
 
 /// What was recorded. Used by the thread that recorded it.

@@ -70,6 +70,12 @@ View rounded_place(const Tensor& weights) {
 
 void set_adamw_rates(GraphWords& words, size_t first, const kernels::AdamW& options,
                      const std::vector<int64_t>& steps) {
+  if (steps.empty()) return;
+  if (!words.has_taken(first, steps.size() * kernels::kAdamWRates))
+    throw TensorError(fmt::format(
+        "the graph has no step of AdamW numbered {} with {} tensors: pass the list of the step and "
+        "the number that it returned when it was recorded",
+        first, steps.size()));
   for (size_t i = 0; i < steps.size(); i++) {
     kernels::AdamWRates rates = kernels::adamw_rates(options, steps[i]);
     size_t at = first + i * kernels::kAdamWRates;

@@ -193,6 +193,7 @@ Stream& stream_of(const Device& device) {
                     text_of(device), text_of(capture->device())));
   Stream& stream = cuda_stream(device);
   choose(device);
+  runtime().used_gpus |= uint64_t{1} << device.index;
   stream.precision = runtime().precision;
   return stream;
 }
@@ -278,10 +279,15 @@ void* allocate_device_memory(const Device& device, size_t bytes) {
 }
 
 Status begin_recording(const Device& device) {
+  Stream& stream = stream_of(device);
+  (void)free_memory(device, stream);
   return live_streams().begin_recording(stream_of(device).native);
 }
 Result<void*> end_recording(const Device& device) {
-  return live_streams().end_recording(stream_of(device).native);
+  return live_streams().end_recording(recorded_stream(device).native);
+}
+Stream& recorded_stream(const Device& device) {
+  return runtime().cuda[static_cast<size_t>(device.index)];
 }
 
 size_t device_bytes_held() {
@@ -341,6 +347,19 @@ static void follow_stream(const Device& device, const Device& other) {
   check(other, status);
 }
 
+static std::string unrecorded_copy(const Device& from, const Device& to) {
+  if (from.kind == Device::cpu)
+    return "flow.graph cannot record a copy from the host: make the tensor before the call, and "
+           "pass it as an argument if it differs between calls";
+  if (to.kind == Device::cpu)
+    return "flow.graph cannot record a wait for the GPU's result: return the tensor from the "
+           "function, and read it after the call";
+  return fmt::format(
+      "flow.graph cannot record a copy from {} to {}: make it before the call, and pass it as an "
+      "argument",
+      text_of(from), text_of(to));
+}
+
 void move_bytes(const Device& from_device, const void* from, const Device& to_device, void* to,
                 size_t bytes) {
   if (from_device.kind == Device::symbol || to_device.kind == Device::symbol) reject_symbol();
@@ -354,12 +373,7 @@ void move_bytes(const Device& from_device, const void* from, const Device& to_de
              runtime().copies_are_constant) {
     capture->add_constant(target, source, bytes);
   } else if (capture != nullptr && !(from_device == to_device)) {
-    throw CaptureError(
-        from_device.kind == Device::cpu
-            ? "flow.graph cannot record a copy from the host: make the tensor before the call, and "
-              "pass it as an argument if it differs between calls"
-            : "flow.graph cannot record a wait for the GPU's result: return the tensor from the "
-              "function, and read it after the call");
+    throw CaptureError(unrecorded_copy(from_device, to_device));
   } else if (from_device.kind == Device::cpu) {
     void* stream = stream_of(to_device).native;
     check(to_device, staging_of(to_device).to_device(target, source, bytes, stream));

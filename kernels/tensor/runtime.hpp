@@ -1,6 +1,7 @@
 // The environment of one thread's operations: its budget, threads and streams, and the calls of the
 // table's functions.
 #pragma once
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -45,6 +46,7 @@ struct Runtime {
   Capture* capture = nullptr;        // if set, operations are recorded: see capture.hpp
   bool copies_are_constant = false;  // see ConstantCopies
   int chosen = -1;                   // the GPU that CUDA's calls use
+  uint64_t used_gpus = 0;            // a bit for each whose stream was used since it was cleared
   /// If set, called after each wait for a GPU: an error means that the results there are invalid.
   std::function<Status()> failure_check;
 };
@@ -110,9 +112,13 @@ void release_device_memory(const Device& device, void* stream, void* data, size_
 Result<char*> allocate_on_stream(const Device& device, size_t bytes, void* stream);
 [[noreturn]] void throw_out_of_memory(const Device& device, size_t bytes, const std::string& why);
 /// As cuda::begin_recording() and cuda::end_recording() on the thread's stream. Memory that is
-/// released in between, by any thread, is released at the end.
+/// released in between, by any thread, is released at the end; so what can be released is released
+/// before.
 Status begin_recording(const Device& device);
 Result<void*> end_recording(const Device& device);
+/// The thread's stream on a GPU for which begin_recording() was called. Never throws, as
+/// stream_of() does after an error of the GPU.
+Stream& recorded_stream(const Device& device);
 
 /// Allocates and loads now what the thread's first calls on the GPU would, because that may wait
 /// for the GPU: within a gang, for a kernel that waits for another rank.

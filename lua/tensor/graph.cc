@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <map>
+#include <memory>
 #include <new>
 #include <optional>
 #include <utility>
@@ -37,10 +39,17 @@ struct RecordedCall {
   std::vector<size_t> draws;    // words of the graph that are random seeds
 };
 
+// A kind of arguments of earlier calls.
+struct SeenKind {
+  std::string kind;
+  Device device;  // of its graph; the CPU: it has none
+  bool is_too_large = false;
+};
+
 // The userdata. User value 1: a table of the function at 0, and of RecordedCalls.
 struct GraphFunction {
-  std::vector<RecordedCall> calls;
-  std::vector<std::string> seen;  // kinds of arguments of earlier calls
+  std::vector<std::shared_ptr<RecordedCall>> calls;
+  std::vector<SeenKind> seen;
   uint64_t uses = 0;
 };
 
@@ -164,8 +173,8 @@ void prepare_arguments(lua_State* L, int first, int last) {
   }
 }
 
-// The GPU of the arguments; without tensors the one that the thread uses; or the CPU.
-Device device_of_call(lua_State* L, int first, int last) {
+// Of the tensors among the arguments.
+std::optional<Device> device_of_arguments(lua_State* L, int first, int last) {
   std::optional<Device> device;
   for (int index = first; index <= last; index++) {
     const Tensor* x = test_object(L, index);
@@ -177,9 +186,7 @@ Device device_of_call(lua_State* L, int first, int last) {
                         tensors::text_of(*device), tensors::text_of(x->device())));
     device = x->device();
   }
-  if (device) return *device;
-  int chosen = tensors::runtime().chosen;
-  return chosen < 0 ? Device{} : Device{Device::cuda, chosen};
+  return device;
 }
 
 // ---- calls
@@ -201,6 +208,23 @@ void push_values(lua_State* L, const RecordedCall& call) {
   lua_rawgeti(L, -1, call.number);
   lua_remove(L, -2);
 }
+
+// While it lives, runtime().used_gpus has the GPUs that were used since.
+class UsedGpus {
+ public:
+  UsedGpus() : before_(std::exchange(tensors::runtime().used_gpus, 0)) {}
+  ~UsedGpus() { tensors::runtime().used_gpus |= before_; }
+  UsedGpus(const UsedGpus&) = delete;
+  UsedGpus& operator=(const UsedGpus&) = delete;
+  /// The first, or the CPU.
+  static Device first() {
+    uint64_t used = tensors::runtime().used_gpus;
+    return used == 0 ? Device{} : Device{Device::cuda, std::countr_zero(used)};
+  }
+
+ private:
+  uint64_t before_;
+};
 
 // Calls the function with the arguments 2 to `last`; returns the number of results.
 int call_function(lua_State* L, int last) {
@@ -227,8 +251,7 @@ int call_eagerly(lua_State* L, int last) {
 // Pushes a table for the call and stores it in the user value.
 void push_new_values(lua_State* L, RecordedCall& call, GraphFunction& function) {
   call.number = 1;
-  for (const RecordedCall& each : function.calls)
-    call.number = std::max(call.number, each.number + 1);
+  for (const auto& each : function.calls) call.number = std::max(call.number, each->number + 1);
   lua_getiuservalue(L, 1, 1);
   lua_createtable(L, 4, 1);
   lua_pushvalue(L, -1);
@@ -316,35 +339,63 @@ int run_recorded(lua_State* L) {
   return 0;
 }
 
-// Records the call with the arguments 2 to `last`.
-RecordedCall& record(lua_State* L, GraphFunction& function, int last, const Device& device,
-                     std::string kind) {
-  RecordedCall call;
+// Calls the function in a recording, with the arguments at the top: pushes nothing, or an error.
+int call_recorded(lua_State* L, FinishedCall& now) {
+  for (int i = now.last - 1; i >= 1; i--) lua_rawseti(L, now.values, -i);
+  lua_pushcfunction(L, protected_call<run_recorded>);
+  lua_pushvalue(L, 1);
+  lua_pushlightuserdata(L, &now);
+  lua_pushvalue(L, now.values);
+  return lua_pcall(L, 3, 0, 0);
+}
+
+// As lua_pcall(), of a function of this program.
+template <typename Function>
+int guarded(lua_State* L, const Function& run) {
+  try {
+    run();
+    return LUA_OK;
+  } catch (const tensors::TensorError& failure) {
+    lua_pushstring(L, failure.what());
+    return LUA_ERRRUN;
+  }
+}
+
+void forget_values(lua_State* L, const RecordedCall& call) {
+  lua_getiuservalue(L, 1, 1);
+  lua_pushnil(L);
+  lua_rawseti(L, -2, call.number);
+  lua_pop(L, 1);
+}
+
+void drop_oldest(lua_State* L, GraphFunction& function) {
+  auto oldest =
+      std::min_element(function.calls.begin(), function.calls.end(),
+                       [](const auto& a, const auto& b) { return a->last_use < b->last_use; });
+  forget_values(L, **oldest);
+  function.calls.erase(oldest);
+}
+
+// Records the call with the arguments 2 to `last`. Null if the GPU has no room for the graph.
+std::shared_ptr<RecordedCall> record(lua_State* L, GraphFunction& function, int last,
+                                     const Device& device, std::string kind) {
+  auto made = std::make_shared<RecordedCall>();
+  RecordedCall& call = *made;
   call.kind = std::move(kind);
   push_new_values(L, call, function);
   int values = lua_gettop(L);
   DepthScope scope;
   int status = LUA_OK;
+  bool was_full = false;
   {
     tensors::Capture capture(device);
     RecordedDraws draws(L);
-    push_inputs(L, last, call, device);
-    for (int i = last - 1; i >= 1; i--) lua_rawseti(L, values, -i);
     FinishedCall now{&call, &capture, &draws, last, values};
-    lua_pushcfunction(L, protected_call<run_recorded>);
-    lua_pushvalue(L, 1);
-    lua_pushlightuserdata(L, &now);
-    lua_pushvalue(L, values);
-    status = lua_pcall(L, 3, 0, 0);
-    if (status == LUA_OK) {
-      try {
-        call.graph = capture.end();
-      } catch (const tensors::TensorError& failure) {
-        status = LUA_ERRRUN;
-        lua_pushstring(L, failure.what());
-      }
-    }
+    status = guarded(L, [&] { push_inputs(L, last, call, device); });
+    if (status == LUA_OK) status = call_recorded(L, now);
+    if (status == LUA_OK) status = guarded(L, [&] { call.graph = capture.end(); });
     if (status != LUA_OK) draws.put_back();
+    was_full = capture.memory()->was_full();
     call.draws = std::move(draws.draws);
   }
   lua_pushnil(L);
@@ -352,28 +403,26 @@ RecordedCall& record(lua_State* L, GraphFunction& function, int last, const Devi
   if (status != LUA_OK) {
     lua_rawgeti(L, values, 0);
     call_followers(L, 2);
-    lua_error(L);
+    forget_values(L, call);
+    if (!was_full || lua_type(L, -1) != LUA_TSTRING) lua_error(L);
+    write_line(L, fmt::format("flow.graph: {} has no room for a graph, so its function is called "
+                              "each time: {}",
+                              tensors::text_of(device), lua_tostring(L, -1)));
+    lua_settop(L, values - 1);
+    return nullptr;
   }
   lua_settop(L, values - 1);
-  if (function.calls.size() >= kGraphsMax) {
-    auto oldest = std::min_element(
-        function.calls.begin(), function.calls.end(),
-        [](const RecordedCall& a, const RecordedCall& b) { return a.last_use < b.last_use; });
-    lua_getiuservalue(L, 1, 1);
-    lua_pushnil(L);
-    lua_rawseti(L, -2, oldest->number);
-    lua_pop(L, 1);
-    function.calls.erase(oldest);
-  }
-  function.calls.push_back(std::move(call));
-  return function.calls.back();
+  if (function.calls.size() >= kGraphsMax) drop_oldest(L, function);
+  function.calls.push_back(made);
+  return made;
 }
 
 // What a launch needs in addition to the arguments: seeds, and what functions of at_replay set.
 void prepare_launch(lua_State* L, RecordedCall& call) {
   struct LaunchScope {
-    explicit LaunchScope(tensors::GraphWords& words) { launching = &words; }
-    ~LaunchScope() { launching = nullptr; }
+    explicit LaunchScope(tensors::GraphWords& words) : before(std::exchange(launching, &words)) {}
+    ~LaunchScope() { launching = before; }
+    tensors::GraphWords* before;
   } scope(call.graph->words());
   for (size_t word : call.draws) call.graph->words().set(word, draw_seed(L));
   push_values(L, call);
@@ -406,6 +455,17 @@ int launch(lua_State* L, GraphFunction& function, int last, RecordedCall& call) 
   return push_results(L, call);
 }
 
+// A launch of what was recorded by an earlier call. The functions of at_replay may call the graph.
+int repeat(lua_State* L, GraphFunction& function, int last, std::shared_ptr<RecordedCall> call) {
+  DepthScope scope;
+  prepare_launch(L, *call);
+  if (!call->graph->fits())
+    raise(L,
+          "a function of flow.at_replay changed a gradient to which the function of flow.graph "
+          "adds: change it before the call");
+  return launch(L, function, last, *call);
+}
+
 int call_graph(lua_State* L) {
   GraphFunction& function = check_graph(L, 1);
   int last = lua_gettop(L);
@@ -413,22 +473,28 @@ int call_graph(lua_State* L) {
   // Within another one it is part of that one's graph.
   if (depth > 0 || tensors::runtime().capture != nullptr) return call_function(L, last);
   prepare_arguments(L, 2, last);
-  Device device = device_of_call(L, 2, last);
-  if (device.kind != Device::cuda) return call_eagerly(L, last);
+  std::optional<Device> device = device_of_arguments(L, 2, last);
+  if (device && device->kind != Device::cuda) return call_eagerly(L, last);
   std::string kind = kind_of_call(L, 2, last);
-  for (RecordedCall& each : function.calls)
-    if (each.kind == kind && each.graph->fits()) {
-      prepare_launch(L, each);
-      return launch(L, function, last, each);
-    }
-  auto known = std::find(function.seen.begin(), function.seen.end(), kind);
-  if (known == function.seen.end()) {
-    int count = call_eagerly(L, last);
-    if (function.seen.size() >= kSeenMax) function.seen.erase(function.seen.begin());
-    function.seen.push_back(std::move(kind));
-    return count;
+  for (const std::shared_ptr<RecordedCall>& each : function.calls)
+    if (each->kind == kind && each->graph->fits()) return repeat(L, function, last, each);
+  auto known = std::find_if(function.seen.begin(), function.seen.end(),
+                            [&](const SeenKind& each) { return each.kind == kind; });
+  if (known != function.seen.end() && known->device.kind == Device::cuda && !known->is_too_large) {
+    if (auto made = record(L, function, last, known->device, kind))
+      return launch(L, function, last, *made);
+    known->is_too_large = true;
   }
-  return launch(L, function, last, record(L, function, last, device, std::move(kind)));
+  // Without tensors as arguments the graph is on the GPU that the function uses now.
+  UsedGpus used;
+  int count = call_eagerly(L, last);
+  if (known == function.seen.end()) {
+    if (function.seen.size() >= kSeenMax) function.seen.erase(function.seen.begin());
+    function.seen.push_back({std::move(kind), {}});
+    known = std::prev(function.seen.end());
+  }
+  known->device = device.value_or(UsedGpus::first());
+  return count;
 }
 
 int drop_graph(lua_State* L) {

@@ -198,4 +198,150 @@ TEST_CASE("the graphs of a function are bounded, and freed with it") {
   CHECK(held_after < held_before + (size_t{1} << 20));
 }
 
+// ---- graphs and the memory of the GPU
+
+// 4 MiB each.
+const char kWeight[] =
+    "local w = flow.nn.parameter(flow.ones({ 1024, 1024 }, 'cuda'))\n"
+    "local runs = 0\n"
+    "local function compute_loss(x) runs = runs + 1 w.grad = nil local loss = (w * x):sum() "
+    "loss:backward() return loss end\n"
+    "local step = flow.graph(compute_loss)\n"
+    "local x = flow.full({ 1024, 1024 }, 2, 'cuda')\n";
+
+// Leaves that many bytes of the GPU to this process.
+void leave_free(size_t bytes) {
+  Result<cuda::DeviceInfo> info = cuda::describe(0);  // waits for pending releases
+  Result<cuda::PoolUse> pool = cuda::pool_use(0);
+  REQUIRE((info.ok() && pool.ok()));
+  device_control().others_hold = info->memory_total - pool->used - bytes;
+}
+
+TEST_CASE("what the pool caches is released before a recording") {
+  struct Restored {
+    ~Restored() {
+      device_control().is_cache_in_pieces = false;
+      device_control().others_hold = 0;
+    }
+  } restored;
+  constexpr size_t kMegabyte = size_t{1} << 20;
+  int launched = device_control().graph_launches;
+  std::vector<std::string> lines;
+  run_task(std::string(kWeight) +
+               "step(x)\n"
+               "collectgarbage()\n"
+               "local cached = flow.zeros({ 6 << 20 }, 'cuda')\n"
+               "print('full')\n"
+               "cached = nil\n"
+               "for i = 1, 3 do step(x) end\n"
+               "print(runs, w.grad[1][1])\n",
+           [&](std::string_view line) {
+             lines.emplace_back(line);
+             if (line != "full") return;
+             leave_free(8 * kMegabyte);
+             device_control().is_cache_in_pieces = true;
+           });
+  REQUIRE(!lines.empty());
+  CHECK(lines.back() == "2\t2.0");
+  CHECK(device_control().graph_launches == launched + 3);
+}
+
+TEST_CASE("a function whose graph has no room on the GPU is called each time") {
+  struct Restored {
+    ~Restored() { device_control().others_hold = 0; }
+  } restored;
+  constexpr size_t kMegabyte = size_t{1} << 20;
+  int launched = device_control().graph_launches;
+  std::vector<std::string> lines;
+  run_task(std::string(kWeight) +
+               "math.randomseed(1)\n"
+               "compute_loss(x)\n"
+               "collectgarbage()\n"
+               "print('full')\n"
+               "for i = 1, 5 do\n"
+               "  collectgarbage()\n"
+               "  local loss = step(x * i)\n"
+               "  print(i, w.grad[1][1], loss:item() == 2 * i * 1024 * 1024)\n"
+               "end\n"
+               "print(runs)\n",
+           [&](std::string_view line) {
+             lines.emplace_back(line);
+             if (line == "full") leave_free(10 * kMegabyte);
+           });
+  REQUIRE(lines.size() == 8);
+  CHECK(lines[1] == "1\t2.0\ttrue");
+  CHECK_THAT(lines[2], Catch::StartsWith("flow.graph: cuda:0 has no room for a graph, so its "
+                                         "function is called each time: "));
+  for (size_t i = 2; i <= 5; i++)
+    CHECK(lines[i + 1] == std::to_string(i) + "\t" + std::to_string(2 * i) + ".0\ttrue");
+  CHECK(lines.back() == "7");  // one run of them was the recording that was given up
+  CHECK(device_control().graph_launches == launched);
+}
+
+// ---- graphs and several GPUs
+
+struct TwoGpus {
+  TwoGpus() { device_control().devices = 2; }
+  ~TwoGpus() { device_control().devices = 1; }
+};
+
+TEST_CASE("a graph without tensors as arguments is on the GPU that its function uses") {
+  TwoGpus gpus;
+  int launched = device_control().graph_launches;
+  std::vector<std::string> lines;
+  run_task(
+      "local other = flow.zeros({ 3 }, 'cuda:0')\n"
+      "local total = flow.zeros({ 3 }, 'cuda:1')\n"
+      "local step = flow.graph(function() total:add_(1) end)\n"
+      "step()\n"
+      "other = nil\n"
+      "collectgarbage()\n"  // chooses the other one
+      "for i = 1, 3 do step() end\n"
+      "print(total[1])\n",
+      [&](std::string_view line) { lines.emplace_back(line); });
+  CHECK(lines == std::vector<std::string>{"4.0"});
+  CHECK(device_control().graph_launches == launched + 3);
+}
+
+TEST_CASE("a copy between GPUs is not recorded") {
+  TwoGpus gpus;
+  std::vector<std::string> lines;
+  run_task(
+      "local there = flow.zeros({ 3 }, 'cuda:1')\n"
+      "local run = flow.graph(function(x) return x + there:to('cuda:0') end)\n"
+      "local x = flow.ones({ 3 }, 'cuda:0')\n"
+      "run(x)\n"
+      "print(select(2, pcall(run, x)))\n",
+      [&](std::string_view line) { lines.emplace_back(line); });
+  REQUIRE(lines.size() == 1);
+  CHECK_THAT(lines[0],
+             Catch::EndsWith("`to`: flow.graph cannot record a copy from cuda:1 to cuda:0: make "
+                             "it before the call, and pass it as an argument"));
+}
+
+TEST_CASE("a recording ends although its GPU has failed") {
+  TwoGpus gpus;
+  std::vector<std::string> lines;
+  run_task(
+      "local other = flow.zeros({ 3 }, 'cuda:0')\n"
+      "local fails = false\n"
+      "local run = flow.graph(function(x)\n"
+      "  if not fails then return x * 2 end\n"
+      "  other = nil\n"
+      "  collectgarbage()\n"
+      "  print('fail')\n"
+      "  error('own', 0)\n"
+      "end)\n"
+      "local x = flow.ones({ 3 }, 'cuda:1')\n"
+      "run(x)\n"
+      "fails = true\n"
+      "print(select(2, pcall(run, x)))\n"
+      "print(flow.is_capturing())\n",
+      [&](std::string_view line) {
+        lines.emplace_back(line);
+        device_control().devices = line == "fail" ? 1 : 2;
+      });
+  CHECK(lines == std::vector<std::string>{"fail", "own", "false"});
+}
+
 }  // namespace

@@ -62,7 +62,7 @@ for at = 1, 4 do
 end
 print(equal, drawn[2][1] == drawn[3][1])  -- expect: true	false
 
--- A graph within a graph is part of it. Without tensors the device is the thread's.
+-- A graph within a graph is part of it. Without tensors the device is the one that the function uses.
 local inner = flow.graph(function(x) return x * 2 end)
 local total = flow.zeros({ 2, 3 }, "cuda")
 local outer = flow.graph(function() total:add_(inner(x)) return total end)
@@ -144,6 +144,62 @@ counts("made inside", function(x, w)
   own:backward()
   return (leaf.grad:matmul(w) ^ 2):mean()
 end)
+
+-- Functions of flow.at_replay may call graphs, whose functions are called then.
+local depth, busy, times_two = 0, false, nil
+times_two = flow.graph(function(x, n)
+  depth = depth + 1
+  flow.at_replay(function()
+    if busy then return end
+    busy = true
+    for j = 2, 12 do
+      times_two(x, j)
+      times_two(x, j)
+    end
+    busy = false
+  end)
+  return x * n
+end)
+for at = 1, 4 do print(times_two(flow.full({ 3 }, at, "cuda"), 2):table()[1], depth) end
+-- expect: 2.0	1
+-- expect: 4.0	2
+-- expect: 6.0	24
+-- expect: 8.0	46
+local cleared = flow.nn.parameter(flow.ones({ 3 }, "cuda"))
+local adds = flow.graph(function(x)
+  local sum = (cleared * x):sum()
+  sum:backward()
+  flow.at_replay(function() cleared.grad = nil end)
+  return x
+end)
+adds(x[1])
+adds(x[1])
+print((message(adds, x[1])))  -- expect: a function of flow.at_replay changed a gradient to which the function of flow.graph adds: change it before the call
+-- The rates of a recorded step are set by the number that the step returned, with its list.
+local stepped = flow.nn.parameter(flow.ones({ 3 }, "cuda"))
+local function zeros() return flow.zeros({ 3 }, "cuda") end
+local list, wrong = { { stepped, flow.ones({ 3 }, "cuda"), zeros(), zeros(), 1 } }, nil
+local steps = flow.graph(function(x)
+  local noise = x:dropout(0.5)
+  local number = flow.adamw_(list, { lr = 0.1 })
+  flow.at_replay(function()
+    local given = wrong == "list" and { list[1], list[1] } or list
+    flow.adamw_(given, { lr = 0.1 }, nil, number + (math.tointeger(wrong) or 0))
+  end)
+  return noise
+end)
+steps(x)
+steps(x)
+for _, each in ipairs { false, -1, 1, 1 << 40, "list", false } do
+  wrong = each
+  print((message(steps, x):gsub("%d+", "N")))
+end
+-- expect: no error
+-- expect: the graph has no step of AdamW numbered N with N tensors: pass the list of the step and the number that it returned when it was recorded
+-- expect: the graph has no step of AdamW numbered N with N tensors: pass the list of the step and the number that it returned when it was recorded
+-- expect: the graph has no step of AdamW numbered N with N tensors: pass the list of the step and the number that it returned when it was recorded
+-- expect: the graph has no step of AdamW numbered N with N tensors: pass the list of the step and the number that it returned when it was recorded
+-- expect: no error
 
 -- A tensor that the function captured is kept with its graph. An index out of range is reported at the next wait.
 local words = flow.arange(12, "cuda"):to("f32"):reshape(4, 3)
