@@ -30,7 +30,7 @@ template <int W, int F>
 constexpr int kQueriesKept = W == 64    ? 4
                              : W == 128 ? (F == 2 ? 0 : 8)
                              : W == 192 ? 12
-                                        : 10;
+                                        : 9;
 template <int W, int F>
 constexpr int kGradsKept = W == 64              ? 4
                            : W == 128 && F == 1 ? 8
@@ -171,8 +171,8 @@ template <int W, int F, Wanted wanted>
 constexpr int kKeysKept = W == 64                  ? (F == 2 ? 0 : 4)
                           : W == 128               ? 8
                           : W == 192               ? 12
-                          : wanted == Wanted::keys ? 12
-                                                   : 16;
+                          : wanted == Wanted::keys ? 11
+                                                   : 14;
 template <int W, int F>
 constexpr int kValuesKept = W == 64    ? (F == 2 ? 0 : 4)
                             : W == 128 ? 5

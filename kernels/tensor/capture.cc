@@ -64,21 +64,36 @@ char* GraphMemory::take(size_t bytes) {
     if (char* data = take_free(bytes)) return data;
   }
   size_t wanted = rounded_up(std::max(bytes, std::min(all_ / 4, kSegmentGrowth)), kSegmentMin);
+  char* segment = take_segment(wanted, bytes);
+  std::lock_guard lock(mutex_);
+  add_free(segment, segments_[segment]);
+  return take_free(bytes);
+}
+
+char* GraphMemory::take_apart(size_t bytes) {
+  bytes = rounded_up(bytes, kBlock);
+  char* segment = take_segment(bytes, bytes);
+  std::lock_guard lock(mutex_);
+  taken_[segment] = bytes;
+  return segment;
+}
+
+// Of `wanted` bytes or, if the GPU has no room for them, of `needed`.
+char* GraphMemory::take_segment(size_t wanted, size_t needed) {
   Result<char*> made = allocate_on_stream(device_, wanted, side_stream_);
   if (!made.ok()) {  // garbage may hold what is needed
     if (runtime().budget != nullptr) runtime().budget->collect();
-    wanted = bytes;
+    wanted = needed;
     made = allocate_on_stream(device_, wanted, side_stream_);
   }
   std::lock_guard lock(mutex_);
-  if (made.ok()) {
-    segments_[*made] = wanted;
-    free_[*made] = wanted;
-    all_ += wanted;
+  if (!made.ok()) {
+    was_full_ = true;
+    throw_out_of_memory(device_, needed, made.error().message);
   }
-  if (char* data = take_free(bytes)) return data;
-  was_full_ = true;
-  throw_out_of_memory(device_, bytes, made.error().message);
+  segments_[*made] = wanted;
+  all_ += wanted;
+  return *made;
 }
 
 // Joins it with its neighbors of the same segment.
@@ -134,7 +149,7 @@ void GraphMemory::close() {
 size_t GraphWords::take(size_t count) {
   if (blocks_.empty() || blocks_.back().used + count > blocks_.back().size) {
     size_t size = std::max(count, kBlockWords);
-    blocks_.push_back({values_.size(), 0, size, memory_.take(size * sizeof(uint64_t))});
+    blocks_.push_back({values_.size(), 0, size, memory_.take_apart(size * sizeof(uint64_t))});
   }
   blocks_.back().used += count;
   size_t first = values_.size();
@@ -366,7 +381,7 @@ void Capture::touch_rounded(Body& weight, bool is_read) {
 }
 
 void Capture::add_constant(char* to, const char* from, size_t bytes) {
-  char* kept = memory_->take(bytes);  // `to` may be reused by what follows
+  char* kept = memory_->take_apart(bytes);  // `to` may be reused by what follows
   constants_.emplace_back(kept, std::vector<char>(from, from + bytes));
   check(device_, cuda::copy_on_device(to, kept, bytes, stream_of(device_).native));
 }

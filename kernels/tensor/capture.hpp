@@ -35,6 +35,9 @@ class GraphMemory {
 
   /// Throws a TensorError if the GPU is full.
   char* take(size_t bytes);
+  /// As take(), of memory that no operation has used or will use: for what is written before a
+  /// launch.
+  char* take_apart(size_t bytes);
   void give(char* data) noexcept;
   /// Whether take() found the GPU full.
   bool was_full() const { return was_full_; }
@@ -44,6 +47,7 @@ class GraphMemory {
 
  private:
   char* take_free(size_t bytes);
+  char* take_segment(size_t wanted, size_t needed);
   void add_free(char* at, size_t size);
 
   const Device device_;

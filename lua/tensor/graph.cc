@@ -161,6 +161,11 @@ void prepare_arguments(lua_State* L, int first, int last) {
   tensors::NoRecord off;
   for (int index = first; index <= last; index++) {
     const Tensor* x = test_object(L, index);
+    if (lua_istable(L, index) && luaL_getmetafield(L, index, "__index") == LUA_TNIL)
+      raise(L,
+            fmt::format("argument {} of a function of flow.graph is a table, whose tensors a graph "
+                        "would not read again: pass them one by one",
+                        index - first + 1));
     if (x == nullptr) continue;
     if (x->is_tracked())
       raise(L,
@@ -235,14 +240,15 @@ int call_function(lua_State* L, int last) {
   return lua_gettop(L) - base;
 }
 
-// The same, and the results have no history, as those of a launch.
+// The same, and the results are copies without a history, as those of a launch.
 int call_eagerly(lua_State* L, int last) {
   DepthScope scope;
   int count = call_function(L, last);
   for (int index = lua_gettop(L) - count + 1; index <= lua_gettop(L); index++) {
     const Tensor* x = test_object(L, index);
-    if (x == nullptr || !x->is_tracked()) continue;
-    push_object(L, x->detached());
+    if (x == nullptr) continue;
+    tensors::NoRecord off;
+    push_object(L, x->device().kind == Device::cuda ? tensors::copy_of(*x) : x->detached());
     lua_replace(L, index);
   }
   return count;
@@ -507,6 +513,8 @@ int drop_graph(lua_State* L) {
 int make_graph(lua_State* L) {
   if (!is_callable(L, 1))
     raise(L, fmt::format("flow.graph takes a function, not {}", describe(L, 1)));
+  if (lua_gettop(L) > 1)
+    raise(L, fmt::format("flow.graph takes a function only, not also {}", describe(L, 2)));
   if (context(L).phase != ScriptPhase::task)
     raise(L, "flow.graph is called in a task, which then calls its result");
   new (lua_newuserdatauv(L, sizeof(GraphFunction), 1)) GraphFunction;

@@ -62,6 +62,9 @@ end
 -- The residual stream [batch, t, width] after the blocks.
 local function residual_stream(model, index, cache)
   local options = model._options
+  if cache ~= nil and (type(cache) ~= "table" or not cache.length_of) then
+    error("model(tokens, cache) takes a cache, flow.nn.kv_cache(positions), not a " .. type(cache), 3)
+  end
   local t, first = index:size(2), cache and cache.length or 0
   if first + t > options.context then
     error("this model accepts " .. options.context .. " tokens at most, not " .. first + t, 3)

@@ -512,6 +512,10 @@ function Cache:append(module, k, v, both)
     entry = { both = room, k = room:narrow(2, 1, groups), v = room:narrow(2, groups + 1, groups), length = 0 }
     self._entries[module] = entry
   end
+  if entry.length == 0 and entry.k:size(1) ~= batch then  -- cleared
+    self._entries[module] = nil
+    return self:append(module, k, v, both)
+  end
   if entry.k:size(1) ~= batch then
     error("this cache holds " .. entry.k:size(1) .. " sequences, not " .. batch .. ": one cache is for one batch", 2)
   end

@@ -32,6 +32,49 @@ print((message(flow.graph(function(x) return x end), x, x:to("cpu"))))  -- expec
 print((message(flow.graph, 3)))  -- expect: flow.graph takes a function, not a number
 print((x * 2):to("cpu"):sum())  -- expect: 12.0
 
+rejected(function(x) return x:sample() end, x)  -- expect: `sample`: flow.graph cannot record a wait for the GPU's result: return the tensor from the function, and read it after the call
+print((message(flow.graph(function(batch) return batch.x end), { x = x })))  -- expect: argument 1 of a function of flow.graph is a table, whose tensors a graph would not read again: pass them one by one
+print((message(flow.graph, function() end, {})))  -- expect: flow.graph takes a function only, not also a table
+
+-- What the host writes before a launch stays until it is read, also where earlier results of the function were freed.
+local function alike(make, argument)
+  local found = {}
+  for i, is_graph in ipairs { false, true } do
+    math.randomseed(5)
+    local f = make()
+    if is_graph then f = flow.graph(f) end
+    found[i] = {}
+    for _ = 1, 4 do table.insert(found[i], tostring(f(argument):to("cpu"))) end
+  end
+  return table.concat(found[1]) == table.concat(found[2])
+end
+local eight = flow.ones(8, "cuda")
+local function with_freed(f)
+  return function() return function(x)
+    local freed = (x * 3 + 1) * 7
+    freed = nil
+    collectgarbage()
+    return f(x)
+  end end
+end
+print(alike(with_freed(function() return flow.arange(8, { device = "cuda" }) * 1 end), eight))  -- expect: true
+print(alike(with_freed(function(x) return x:dropout(0.5) end), eight))  -- expect: true
+print(alike(function()
+  local model = flow.nn.sequential { flow.nn.linear(4, 32), flow.nn.tanh(), flow.nn.linear(32, 4) }:to("cuda")
+  local opt = flow.optim.adamw(model, { lr = 0.01 })
+  return function(x)
+    opt:zero_grad()
+    local loss = ((model(x) - x) ^ 2):mean()
+    loss:backward()
+    opt:step()
+    return loss
+  end
+end, flow.randn({ 16, 4 }, { device = "cuda", seed = 1 })))  -- expect: true
+local kept, shared = {}, flow.zeros(1, { device = "cuda" })
+local counting = flow.graph(function() shared:add_(1) return shared end)
+for i = 1, 4 do kept[i] = counting() end
+print(kept[1][1], kept[2][1], kept[3][1], kept[4][1])  -- expect: 1.0	2.0	3.0	4.0
+
 -- Numbers and strings are part of the kind of a call; results that are no tensors are those of the recording.
 local counted = 0
 local scaled = flow.graph(function(x, factor, name)

@@ -134,6 +134,12 @@ flow.no_grad(saving, flow.ones({ 1, 2 }, "i64"), cache)  -- in training mode
 print(cache.length)  -- expect: 2
 why(small, flow.ones({ 1, 1 }, "i64"), nn.kv_cache(3))  -- expect: attention with a cache records no gradients: call it in flow.no_grad
 why(nn.attention(8, 2), flow.ones(1, 1, 8), nn.kv_cache(3))  -- expect: attention with a cache is causal: flow.nn.attention(width, heads, { causal = true })
+
+why(fed({}, 1))  -- expect: model(tokens, cache) takes a cache, flow.nn.kv_cache(positions), not a table
+cache = nn.kv_cache(3)
+fed(cache, 2)()
+fed(cache:clear(), 2, 3)()
+print(cache.length)  -- expect: 2
 why(nn.kv_cache, 0)  -- expect: flow.nn.kv_cache takes sizes, integers of 1 or more: flow.nn.kv_cache(1024)
 why(small.generate, small, {}, 1)  -- expect: model:generate takes a prompt of at least one token
 why(small.generate, small, { { 1, 2 }, { 1 } }, 1)  -- expect: model:generate takes several prompts only if they have as many tokens each, not 2 and 1
