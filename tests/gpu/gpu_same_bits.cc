@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "kernels/cuda/cudnn.hpp"
 #include "tests/gpu/gpu_bench.hpp"
 
 namespace flow::gpu {
@@ -29,7 +30,7 @@ class SameBits {
 
   int check() {
     norms();
-    attention();
+    for (bool by_cudnn : {true, false}) attention(by_cudnn);
     decoding();
     cross_entropy();
     indices();
@@ -93,8 +94,11 @@ class SameBits {
     }
   }
 
-  void attention() {
-    Shape shape{size(4, 1), size(16, 2), size(1024, 48), 64};
+  // By cuDNN, which checks its first results, and by flow; twice by flow if there is no cuDNN.
+  void attention(bool by_cudnn) {
+    cuda::use_cudnn(by_cudnn);
+    int64_t before = cuda::attention_use().done;
+    Shape shape{size(4, 1), size(16, 2), size(1024, 64), 64};
     View q = bench_.random(DType::bf16, shape), k = bench_.random(DType::bf16, shape);
     View v = bench_.random(DType::bf16, shape), grad = bench_.random(DType::bf16, shape);
     View out = bench_.empty(DType::bf16, shape), dq = bench_.empty(DType::bf16, shape);
@@ -102,9 +106,14 @@ class SameBits {
     View lse = bench_.empty(DType::f64, Shape{shape[0], shape[1], shape[2]});
     Attention options{true, 0.125};
     bench_.must_be(bench_.table.attention(bench_.stream, options, q, k, v, out, lse));
-    same("attention_backward bf16", {dq, dk, dv}, [&](Stream& stream) {
+    const char* maker = cuda::attention_use().done > before ? "cuDNN" : "flow";
+    same(fmt::format("attention bf16 {}", maker), {out, lse, dq, dk, dv}, [&](Stream& stream) {
+      int code = bench_.table.attention(stream, options, q, k, v, out, lse);
+      if (code != kDone) return code;
+      stream.scratch.used = 0;
       return bench_.table.attention_backward(stream, options, q, k, v, out, lse, grad, dq, dk, dv);
     });
+    cuda::use_cudnn(true);
   }
 
   void decoding() {
