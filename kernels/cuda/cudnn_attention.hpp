@@ -31,8 +31,8 @@ struct AttentionVerdict {
 /// Both results round the weights of the softmax, or the gradients of the scores, to the operands'
 /// type before they are multiplied, and round the sum once: each is within about one unit in the
 /// last place (eps) of the terms' norm, which is the row's for random operands. The bound of 16 eps
-/// (1/8 for bf16, 1/64 for f16) allows a loss of three to four bits. A wrong mask, scale, head or
-/// stride differs by about 1.
+/// (1/8 for bf16, 1/64 for f16) allows a loss of three to four bits; the tests' results use a tenth
+/// of it. A wrong mask, scale, head or stride differs by about 1.
 ///
 /// Two norms are taken as larger than they are. A row below 1/16 of the root mean square of its 64
 /// rows: the gradient of a query that sees one key is 0 except for the noise of f32. And a row of
