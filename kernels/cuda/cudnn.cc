@@ -10,6 +10,7 @@
 #include "kernels/cuda/cudnn_device.hpp"
 #include "kernels/cuda/cudnn_library.hpp"
 #include "kernels/cuda/errors.hpp"
+#include "kernels/cuda/own_products.hpp"
 
 namespace flow::cuda {
 namespace dnn {
@@ -124,8 +125,8 @@ DnnLibrary::DnnLibrary(const std::string& path) {
 
 DnnLibrary::~DnnLibrary() {
   plans_.clear();
-  for (auto [device, handle] : handles_)
-    if (handle) calls_.Destroy(handle);
+  for (auto& [device, each] : handles_)
+    if (each.handle) calls_.Destroy(each.handle);
 }
 
 void DnnLibrary::load(const std::string& path) {
@@ -164,11 +165,17 @@ std::string DnnLibrary::text() const {
          "." + std::to_string(version % 100);
 }
 
-CudnnHandle DnnLibrary::handle_of(int device) {
-  auto [found, is_new] = handles_.try_emplace(device, nullptr);
-  // A driver that is too old stays too old: it is tested once.
-  if (is_new && calls_.Create(&found->second) != kSuccess) found->second = nullptr;
-  return found->second;
+// A driver that is too old stays too old, but a full GPU may look the same.
+CudnnHandle DnnLibrary::handle_of(const Stream& stream, int device) {
+  DeviceHandle& own = handles_[device];
+  if (own.handle || own.tries >= kTriesMax || is_recording(stream)) return own.handle;
+  int status = calls_.Create(&own.handle);
+  if (status == kSuccess) return own.handle;
+  own.handle = nullptr;
+  if (own.tries++ == 0)
+    warn_attempt(text() + " does not start on GPU " + std::to_string(device) + ": " +
+                 calls_.GetErrorString(status) + ". flow's own kernels are used");
+  return nullptr;
 }
 
 DnnLibrary::AlgorithmChoice DnnLibrary::choose(CudnnHandle handle, const Numbers& numbers,
@@ -206,7 +213,7 @@ int DnnLibrary::run(Stream& stream, int device, const Convolution& convolution) 
   Call call{calls_, descriptors, numbers};
 
   std::lock_guard hold(mutex_);
-  CudnnHandle handle = handle_of(device);
+  CudnnHandle handle = handle_of(stream, device);
   if (!handle) return kUnsupported;
   AlgorithmChoice& choice = choice_of(handle, device, numbers, call);
   if (!choice.is_there) return kUnsupported;

@@ -3,9 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <cstdlib>
-#include <limits>
 
 #include "kernels/cuda/attention.hpp"
 #include "kernels/cuda/cudnn_device.hpp"
@@ -18,103 +16,27 @@ namespace flow::cuda {
 namespace dnn {
 namespace {
 
-constexpr size_t kPlansMax = 128;
-// Checks of a plan that say nothing, before flow's own kernels compute its shape always.
-constexpr int kUndecidedMax = 8;
+// Plans are kept: graphs launch their kernels, and other streams may.
+constexpr size_t kPlansMax = 1024;
 
-View view_of(DType dtype, const Shape& shape, void* data) { return dense(dtype, shape, data); }
-
-std::string text_of_call(const AttentionCall& call) {
-  return std::string(dtype_name(call.q->dtype)) + ", queries " + text_of(call.q->shape) +
-         ", keys " + text_of(call.k->shape) + (call.options.causal ? ", causal" : "");
-}
-
-// Three digits are enough for a log.
-std::string text_of_number(double number) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g", number);
-  return text;
+std::string text_of(const AttentionNumbers& n) {
+  Shape queries{n.batches, n.heads, n.queries, n.width}, keys{n.batches, n.groups, n.keys, n.width};
+  return std::string(dtype_name(n.type == kHalf ? DType::f16 : DType::bf16)) + ", queries " +
+         kernels::text_of(queries) + ", keys " + kernels::text_of(keys) +
+         (n.causal ? ", causal" : "") + (n.is_backward ? ", gradients" : "");
 }
 
 }  // namespace
 
-AttentionVerdict judge_rows(const std::vector<float>& differences,
-                            const std::vector<float>& squares, DType dtype, int64_t width) {
-  AttentionVerdict verdict;
-  verdict.bound = dtype == DType::bf16 ? 1.0 / 8 : 1.0 / 64;
-  double mean = 0;
-  for (float each : squares) mean += static_cast<double>(each);
-  mean /= static_cast<double>(std::max<size_t>(squares.size(), 1));
-  double least =
-      dtype == DType::f16 ? static_cast<double>(width) * std::ldexp(1.0, -24) : 0;  // 2^-12 each
-  verdict.is_decided = std::isfinite(mean) && mean > least;
-  if (!verdict.is_decided) return verdict;
-  for (size_t i = 0; i < squares.size(); i++) {
-    double apart = std::sqrt(static_cast<double>(differences[i]) /
-                             std::max(static_cast<double>(squares[i]), mean));
-    // Also of a result that is not finite.
-    if (!(apart <= verdict.apart))
-      verdict.apart = std::isnan(apart) ? std::numeric_limits<double>::infinity() : apart;
-  }
-  return verdict;
-}
-
-AttentionVerdict judge_logarithms(const std::vector<double>& result,
-                                  const std::vector<double>& reference) {
-  AttentionVerdict worst;
-  worst.bound = std::ldexp(1.0, -10);
-  for (size_t i = 0; i < reference.size(); i++) {
-    if (!std::isfinite(reference[i])) {
-      worst.is_decided = false;
-      return worst;
-    }
-    // Beyond the part of the bound that grows with the reference.
-    double apart = std::fabs(result[i] - reference[i]) - std::ldexp(std::fabs(reference[i]), -14);
-    if (!(apart <= worst.apart))
-      worst.apart = std::isnan(apart) ? std::numeric_limits<double>::infinity() : apart;
-  }
-  return worst;
-}
-
 // One call, with its memory from the scratch.
 struct DnnLibrary::AttentionRun {
-  DnnLibrary& library;
+  const DnnCalls& calls;
   Stream& stream;
   const AttentionCall& call;
-  const AttentionNumbers numbers;
-  AttentionPlan& plan;
+  const AttentionPlan& plan;
   CudnnHandle handle;
 
   AttentionMemory memory{};
-  // Of the check.
-  View references[3]{};  // dense, of the results
-  double* reference_lse = nullptr;
-  float* row_sums = nullptr;  // two for each row
-  size_t used_by_references = 0;
-
-  int run() {
-    bool fits = take();
-    if (!fits) return kNeedsScratch;
-    View stats = view_of(DType::f32, call.lse->shape, memory.stats);
-    if (numbers.is_backward)
-      if (int error = copy(stream, *call.lse, stats)) return error;
-    int code = execute();
-    if (code != kDone) return code;
-    if (!numbers.is_backward)
-      if (int error = copy(stream, stats, *call.lse)) return error;
-    return plan.is_checked ? kDone : check();
-  }
-
- private:
-  std::vector<const View*> results() const {
-    if (numbers.is_backward) return {call.dq, call.dk, call.dv};
-    return {call.out};
-  }
-  static const char* name_of(bool is_backward, size_t result) {
-    constexpr const char* kNames[] = {"dq", "dk", "dv"};
-    return is_backward ? kNames[result] : "the result";
-  }
-  int64_t rows_of(const View& view) const { return view.shape[0] * view.shape[1] * view.shape[2]; }
 
   bool take() {
     Scratch& scratch = stream.scratch;
@@ -123,131 +45,101 @@ struct DnnLibrary::AttentionRun {
     for (int i = 0; i < kOperands; i++)
       memory.operands[i] = operands[i] ? operands[i]->data : nullptr;
     memory.scale = static_cast<float>(call.options.scale);
-    memory.stats = scratch.take<float>(numbers.rows());
-    if (numbers.is_backward) memory.delta = scratch.take<float>(numbers.rows());
+    memory.stats = scratch.take<float>(plan.numbers().rows());
+    if (plan.numbers().is_backward) memory.delta = scratch.take<float>(plan.numbers().rows());
     // cuDNN needs an address even if it needs no memory.
     memory.workspace =
         scratch.take<char>(static_cast<int64_t>(std::max<size_t>(plan.workspace(), 1)));
-    if (!plan.is_checked) take_references();
     return scratch.used <= scratch.bytes;
   }
-  void take_references() {
-    Scratch& scratch = stream.scratch;
-    int64_t most = 0;
-    size_t at = 0;
-    for (const View* result : results()) {
-      char* data = scratch.take<char>(static_cast<int64_t>(result->bytes()));
-      references[at++] = view_of(result->dtype, result->shape, data);
-      most = std::max(most, rows_of(*result));
-    }
-    reference_lse = scratch.take<double>(numbers.rows());
-    row_sums = scratch.take<float>(2 * most);
-    used_by_references = scratch.used;
-    // For flow's own backward, which takes it again: all memory is requested at once.
-    if (numbers.is_backward) (void)scratch.take<float>(3 * numbers.rows());
+  int run(int& status) {
+    View stats = dense(DType::f32, call.lse->shape, memory.stats);
+    bool is_backward = plan.numbers().is_backward;
+    if (is_backward)
+      if (int error = copy(stream, *call.lse, stats)) return error;
+    status = execute(calls, stream, handle, plan, memory);
+    if (status != kSuccess || is_backward) return kDone;
+    return copy(stream, stats, *call.lse);
   }
-
-  int execute() {
-    int status = library.calls_.SetStream(handle, stream.native);
-    if (status == kSuccess) status = on_device([&] { return plan.run(handle, memory); });
-    if (is_refusal(status)) {  // nothing was queued on the stream yet
-      plan.works = false;
-      return kUnsupported;
-    }
-    return status == kSuccess ? kDone : kDnnErrors + status;
-  }
-
-  int compute_references() {
-    stream.scratch.used = used_by_references;
-    if (numbers.is_backward)
-      return own_attention_backward(stream, call.options, *call.q, *call.k, *call.v, *call.out,
-                                    *call.lse, *call.grad, references[0], references[1],
-                                    references[2]);
-    return own_attention(stream, call.options, *call.q, *call.k, *call.v, references[0],
-                         view_of(DType::f64, call.lse->shape, reference_lse));
-  }
-
-  // The results are kept only if they are those of flow's own kernels within rounding, and have the
-  // same bits a second time.
-  int check() {
-    if (int code = compute_references()) return code;
-    bool is_decided = true;
-    if (!numbers.is_backward) {
-      std::vector<double> result, reference;
-      if (int code = read(result, call.lse->data)) return code;
-      if (int code = read(reference, reference_lse)) return code;
-      AttentionVerdict verdict = judge_logarithms(result, reference);
-      is_decided = verdict.is_decided;
-      if (is_decided && !verdict.is_right()) return distrust("the logarithm of a sum", verdict);
-    }
-    auto all = results();
-    for (size_t i = 0; i < all.size(); i++) {
-      AttentionVerdict verdict;
-      if (int code = compare(*all[i], references[i], verdict)) return code;
-      is_decided = is_decided && verdict.is_decided;
-      if (verdict.is_decided && !verdict.is_right())
-        return distrust(name_of(numbers.is_backward, i), verdict);
-    }
-    if (!is_decided) {  // flow's own kernels compute it until a result says something
-      if (++plan.undecided == kUndecidedMax) plan.works = false;
-      return kUnsupported;
-    }
-    int code = check_again(all);
-    plan.is_checked = code == kDone;
-    return code;
-  }
-  int check_again(const std::vector<const View*>& all) {
-    for (size_t i = 0; i < all.size(); i++)
-      if (int code = copy(stream, *all[i], references[i])) return code;
-    if (int code = execute()) return code;
-    for (size_t i = 0; i < all.size(); i++) {
-      AttentionVerdict verdict;
-      if (int code = compare(*all[i], references[i], verdict)) return code;
-      verdict.bound = 0;
-      if (verdict.is_decided && !verdict.is_right())
-        return distrust(std::string("a second computation of ") + name_of(numbers.is_backward, i),
-                        verdict);
-    }
-    return kDone;
-  }
-  int compare(const View& result, const View& reference, AttentionVerdict& verdict) {
-    auto rows = static_cast<size_t>(rows_of(result));
-    if (int code = row_differences(stream, result, reference, row_sums, row_sums + rows))
-      return code;
-    std::vector<float> sums(2 * rows);
-    if (int code = read_back(stream, sums.data(), row_sums, sums.size() * sizeof(float)))
-      return code;
-    auto middle = sums.begin() + static_cast<std::ptrdiff_t>(rows);
-    verdict = judge_rows({sums.begin(), middle}, {middle, sums.end()}, result.dtype, numbers.width);
-    return kDone;
-  }
-  int read(std::vector<double>& to, const void* from) const {
-    to.resize(static_cast<size_t>(numbers.rows()));
-    return read_back(stream, to.data(), from, to.size() * sizeof(double));
-  }
-
-  // flow's own kernels then compute this call and all later ones.
-  int distrust(const std::string& what, const AttentionVerdict& verdict) {
-    std::string text = library.text() + " computes attention wrongly (" + text_of_call(call) +
-                       "): " + what + " differs from that of flow's own kernel by " +
-                       text_of_number(verdict.apart) + " where " + text_of_number(verdict.bound) +
-                       " is expected at most";
-    library.attention_problem_ = text;
-    warn_attempt(text + ". flow's own kernels compute attention in this process from now on");
-    return kUnsupported;
+  static int execute(const DnnCalls& calls, const Stream& stream, CudnnHandle handle,
+                     const AttentionPlan& plan, const AttentionMemory& memory) {
+    int status = calls.SetStream(handle, stream.native);
+    if (status != kSuccess) return status;
+    return queue_on_device([&plan, handle, memory] { return plan.run(handle, memory); });
   }
 };
 
-AttentionPlan& DnnLibrary::plan_of(CudnnHandle handle, int device,
-                                   const AttentionNumbers& numbers) {
+DnnLibrary::AttentionEntry* DnnLibrary::entry_of(const Stream& stream, int device,
+                                                 const AttentionNumbers& numbers) {
   std::pair<int, AttentionNumbers> key{device, numbers};
   auto found = plans_.find(key);
-  if (found != plans_.end()) return *found->second;
-  if (plans_.size() >= kPlansMax) plans_.clear();
+  if (found != plans_.end()) return &found->second;
+  if (is_recording(stream)) return nullptr;
+  if (plans_.size() < kPlansMax) return &plans_[key];
+  if (!plans_are_full_)
+    warn_attempt("this process has plans of cuDNN for attention of " + std::to_string(kPlansMax) +
+                 " shapes: flow's own kernels compute further ones");
+  plans_are_full_ = true;
+  return nullptr;
+}
+
+// It may pass: the GPU was full, for example.
+void DnnLibrary::put_off(AttentionEntry& entry, const AttentionNumbers& numbers,
+                         const std::string& why) {
+  if (entry.tries++ == 0)
+    warn_attempt("flow's own kernels compute attention (" + text_of(numbers) + "): " + why +
+                 ". cuDNN is tried again at the next calls, " + std::to_string(kTriesMax) +
+                 " times in all");
+  if (entry.tries >= kTriesMax) entry.state = AttentionState::refused;
+}
+
+void DnnLibrary::make_plan(CudnnHandle handle, int device, const AttentionNumbers& numbers,
+                           AttentionEntry& entry) {
+  if (!supports(numbers, calls_.GetVersion(), capability_of(device))) {
+    entry.state = AttentionState::refused;
+    return;
+  }
   auto plan = std::make_unique<AttentionPlan>(calls_, numbers);
-  if (supports(numbers, calls_.GetVersion(), capability_of(device)))
-    plan->make(handle, nullptr, kWorkspaceMax);
-  return *(plans_[key] = std::move(plan));
+  int status = plan->make(handle, nullptr, kWorkspaceMax);
+  if (status == kSuccess)
+    entry.plan = std::move(plan);
+  else if (is_refusal(status))
+    entry.state = AttentionState::refused;
+  else
+    put_off(entry, numbers, text() + " made no plan: " + calls_.GetErrorString(status));
+}
+
+// Makes and checks the plan of a shape, before its first use.
+int DnnLibrary::settle(Stream& stream, int device, const AttentionNumbers& numbers,
+                       AttentionEntry& entry) {
+  CudnnHandle handle = handle_of(stream, device);
+  if (!handle) return kDone;
+  if (!entry.plan) make_plan(handle, device, numbers, entry);
+  if (!entry.plan) return kDone;
+  AttentionFinding finding =
+      check_attention(stream, device, *entry.plan, [&](const AttentionMemory& memory) {
+        return AttentionRun::execute(calls_, stream, handle, *entry.plan, memory);
+      });
+  if (finding.code != kDone) return finding.code;
+  if (!finding.has_memory)
+    put_off(entry, numbers, "the GPU has no memory to check cuDNN's kernel");
+  else if (is_refusal(finding.status))
+    entry.state = AttentionState::refused;
+  else if (finding.status != kSuccess)
+    put_off(entry, numbers, text() + " failed: " + calls_.GetErrorString(finding.status));
+  else if (!finding.problem.empty())
+    distrust(numbers, finding.problem);
+  else
+    entry.state = AttentionState::ready;
+  return kDone;
+}
+
+// flow's own kernels then compute this call and all later ones.
+void DnnLibrary::distrust(const AttentionNumbers& numbers, const std::string& problem) {
+  attention_problem_ =
+      text() + " computes attention wrongly (" + text_of(numbers) + "): " + problem;
+  warn_attempt(attention_problem_ +
+               ". flow's own kernels compute attention in this process from now on");
 }
 
 int DnnLibrary::run(Stream& stream, int device, const AttentionCall& call) {
@@ -255,15 +147,34 @@ int DnnLibrary::run(Stream& stream, int device, const AttentionCall& call) {
   if (!works() || !numbers_of(call, numbers)) return kUnsupported;
   std::lock_guard hold(mutex_);
   if (!attention_problem_.empty()) return kUnsupported;
-  CudnnHandle handle = handle_of(device);
-  if (!handle) return kUnsupported;
-  AttentionPlan& plan = plan_of(handle, device, numbers);
-  if (!plan.works) return kUnsupported;
+  AttentionEntry* entry = entry_of(stream, device, numbers);
+  if (!entry) return kUnsupported;
+  if (entry->state == AttentionState::unsettled && !is_recording(stream))
+    if (int code = settle(stream, device, numbers, *entry)) return code;
+  if (entry->state != AttentionState::ready || !attention_problem_.empty()) return kUnsupported;
+  return run(stream, device, call, *entry);
+}
+
+int DnnLibrary::run(Stream& stream, int device, const AttentionCall& call, AttentionEntry& entry) {
+  AttentionRun run{calls_, stream, call, *entry.plan, handle_of(stream, device)};
   size_t used = stream.scratch.used;
-  AttentionRun run{*this, stream, call, numbers, plan, handle};
-  int code = run.run();
-  if (code == kUnsupported || code == kDone) stream.scratch.used = used;
-  return code;
+  if (!run.take()) {
+    size_t bytes = stream.scratch.needed + stream.scratch.needed / 4;  // as the caller grows it
+    if (is_recording(stream) || LibraryMemory(stream, device, bytes).data()) return kNeedsScratch;
+    stream.scratch.used = used;
+    put_off(entry, entry.plan->numbers(),
+            "the GPU has no " + std::to_string(bytes) + " bytes for cuDNN's kernel");
+    return kUnsupported;
+  }
+  int status = kSuccess;
+  int code = run.run(status);
+  if (code != kDone) return code;
+  stream.scratch.used = used;
+  if (is_refusal(status)) {  // nothing was queued on the stream
+    entry.state = AttentionState::refused;
+    return kUnsupported;
+  }
+  return status == kSuccess ? kDone : kDnnErrors + status;
 }
 
 std::string DnnLibrary::attention_problem() {

@@ -66,6 +66,8 @@ bool supports(const AttentionNumbers& n, size_t version, int capability) {
   if (!n.is_backward) return true;
   // Later GPUs give the same bits only with settings that are not in the heuristics' results.
   if (capability >= 100) return false;
+  // cudnn-frontend rejects them itself.
+  if (capability < 90 && n.width > 128) return false;
   // Until 9.15.0 the gradients are wrong beyond the last whole 128 keys.
   return version > 91500 || n.keys % 128 == 0;
 }
@@ -136,14 +138,14 @@ class GraphWriter {
     set(operation, Attribute::reshape_y, AttributeType::descriptor, y);
     return add(operation, y);
   }
-  /// Null after an error.
-  CudnnDescriptor graph(CudnnHandle handle) {
-    CudnnDescriptor graph = make(DescriptorKind::graph);
+  /// The status of the first call that failed, or kSuccess.
+  int graph(CudnnHandle handle, CudnnDescriptor& graph) {
+    graph = make(DescriptorKind::graph);
     if (handle) set(graph, Attribute::graph_handle, AttributeType::handle, handle);
     set(graph, Attribute::graph_operations, AttributeType::descriptor, operations_.data(),
         operations_.size());
     finish(graph);
-    return works_ ? graph : nullptr;
+    return status_;
   }
 
  private:
@@ -165,25 +167,26 @@ class GraphWriter {
     return result;
   }
   CudnnDescriptor make(DescriptorKind kind) {
-    CudnnDescriptor made = works_ ? plan_.keep(kind) : nullptr;
-    works_ = made != nullptr;
+    CudnnDescriptor made = nullptr;
+    if (status_ == kSuccess) status_ = plan_.keep(kind, made);
     return made;
   }
   template <typename T>
   void set(CudnnDescriptor of, Attribute name, AttributeType type, const T* values, size_t count) {
-    works_ = works_ && plan_.calls_.BackendSetAttribute(of, name, type, static_cast<int64_t>(count),
-                                                        values) == kSuccess;
+    if (status_ == kSuccess)
+      status_ =
+          plan_.calls_.BackendSetAttribute(of, name, type, static_cast<int64_t>(count), values);
   }
   template <typename T>
   void set(CudnnDescriptor of, Attribute name, AttributeType type, const T& value) {
     set(of, name, type, &value, 1);
   }
   void finish(CudnnDescriptor each) {
-    works_ = works_ && plan_.calls_.BackendFinalize(each) == kSuccess;
+    if (status_ == kSuccess) status_ = plan_.calls_.BackendFinalize(each);
   }
 
   AttentionPlan& plan_;
-  bool works_ = true;
+  int status_ = kSuccess;
   std::vector<CudnnDescriptor> operations_;
   int64_t next_ = kIdFirstFree;
 };
@@ -317,27 +320,26 @@ AttentionPlan::~AttentionPlan() {
     calls_.BackendDestroyDescriptor(*each);
 }
 
-CudnnDescriptor AttentionPlan::keep(DescriptorKind kind) {
-  CudnnDescriptor made = nullptr;
-  if (calls_.BackendCreateDescriptor(kind, &made) != kSuccess) return nullptr;
-  descriptors_.push_back(made);
-  return made;
+int AttentionPlan::keep(DescriptorKind kind, CudnnDescriptor& made) {
+  int status = calls_.BackendCreateDescriptor(kind, &made);
+  if (status == kSuccess) descriptors_.push_back(made);
+  return status;
 }
 
-CudnnDescriptor AttentionPlan::write_graph(CudnnHandle handle) {
-  GraphWriter graph(*this);
-  AttentionWriter writer(graph, numbers_);
+int AttentionPlan::write_graph(CudnnHandle handle, CudnnDescriptor& graph) {
+  GraphWriter writer(*this);
+  AttentionWriter attention(writer, numbers_);
   if (numbers_.is_backward)
-    writer.write_backward();
+    attention.write_backward();
   else
-    writer.write_forward();
-  return graph.graph(handle);
+    attention.write_forward();
+  return writer.graph(handle, graph);
 }
 
 bool AttentionPlan::gives_same_bits(CudnnDescriptor config) {
-  CudnnDescriptor engine = keep(DescriptorKind::engine);
+  CudnnDescriptor engine = nullptr;
   int64_t count = 0;
-  if (!engine ||
+  if (keep(DescriptorKind::engine, engine) != kSuccess ||
       calls_.BackendGetAttribute(config, Attribute::config_engine, AttributeType::descriptor, 1,
                                  &count, &engine) != kSuccess)
     return false;
@@ -350,54 +352,67 @@ bool AttentionPlan::gives_same_bits(CudnnDescriptor config) {
   return true;
 }
 
-bool AttentionPlan::try_config(CudnnHandle handle, CudnnDescriptor device, CudnnDescriptor config,
-                               size_t workspace_max) {
-  if (!gives_same_bits(config)) return false;
-  CudnnDescriptor plan = keep(DescriptorKind::plan);
+int AttentionPlan::try_config(CudnnHandle handle, CudnnDescriptor device, CudnnDescriptor config,
+                              size_t workspace_max) {
+  if (!gives_same_bits(config)) return kNotSupported;
+  CudnnDescriptor plan = nullptr;
+  int status = keep(DescriptorKind::plan, plan);
   auto set = [&](Attribute name, AttributeType type, CudnnDescriptor value) {
-    return calls_.BackendSetAttribute(plan, name, type, 1, &value) == kSuccess;
+    if (status == kSuccess) status = calls_.BackendSetAttribute(plan, name, type, 1, &value);
   };
-  if (!plan || !set(Attribute::plan_config, AttributeType::descriptor, config) ||
-      (handle && !set(Attribute::plan_handle, AttributeType::handle, handle)) ||
-      (device && !set(Attribute::plan_device, AttributeType::descriptor, device)) ||
-      calls_.BackendFinalize(plan) != kSuccess)
-    return false;
+  set(Attribute::plan_config, AttributeType::descriptor, config);
+  if (handle) set(Attribute::plan_handle, AttributeType::handle, handle);
+  if (device) set(Attribute::plan_device, AttributeType::descriptor, device);
+  if (status == kSuccess) status = calls_.BackendFinalize(plan);
   int64_t bytes = 0, count = 0;
-  if (calls_.BackendGetAttribute(plan, Attribute::plan_workspace, AttributeType::int64, 1, &count,
-                                 &bytes) != kSuccess ||
-      bytes < 0 || static_cast<size_t>(bytes) > workspace_max)
-    return false;
+  if (status == kSuccess)
+    status = calls_.BackendGetAttribute(plan, Attribute::plan_workspace, AttributeType::int64, 1,
+                                        &count, &bytes);
+  if (status != kSuccess) return status;
+  if (bytes < 0 || static_cast<size_t>(bytes) > workspace_max) return kNotSupported;
   plan_ = plan;
   workspace_ = static_cast<size_t>(bytes);
-  return true;
+  return kSuccess;
 }
 
-bool AttentionPlan::make(CudnnHandle handle, CudnnDescriptor device, size_t workspace_max) {
-  CudnnDescriptor graph = write_graph(handle);
-  CudnnDescriptor heuristics = graph ? keep(DescriptorKind::heuristics) : nullptr;
-  if (!heuristics) return false;
+int AttentionPlan::configs_of(CudnnDescriptor graph, CudnnDescriptor device,
+                              std::vector<CudnnDescriptor>& configs) {
+  CudnnDescriptor heuristics = nullptr;
+  int status = keep(DescriptorKind::heuristics, heuristics);
   auto set = [&](Attribute name, AttributeType type, const void* value) {
-    return calls_.BackendSetAttribute(heuristics, name, type, 1, value) == kSuccess;
+    if (status == kSuccess) status = calls_.BackendSetAttribute(heuristics, name, type, 1, value);
   };
+  auto results = [&](int64_t room, int64_t& count, void* to) {
+    if (status == kSuccess)
+      status = calls_.BackendGetAttribute(heuristics, Attribute::heuristics_results,
+                                          AttributeType::descriptor, room, &count, to);
+  };
+  set(Attribute::heuristics_graph, AttributeType::descriptor, &graph);
+  set(Attribute::heuristics_mode, AttributeType::heuristics_mode, &kHeuristicsA);
+  if (device) set(Attribute::heuristics_device, AttributeType::descriptor, &device);
+  if (status == kSuccess) status = calls_.BackendFinalize(heuristics);
   int64_t offers = 0, count = 0;
-  if (!set(Attribute::heuristics_graph, AttributeType::descriptor, &graph) ||
-      !set(Attribute::heuristics_mode, AttributeType::heuristics_mode, &kHeuristicsA) ||
-      (device && !set(Attribute::heuristics_device, AttributeType::descriptor, &device)) ||
-      calls_.BackendFinalize(heuristics) != kSuccess ||
-      calls_.BackendGetAttribute(heuristics, Attribute::heuristics_results,
-                                 AttributeType::descriptor, 0, &offers, nullptr) != kSuccess)
-    return false;
+  results(0, offers, nullptr);
+  for (int64_t i = 0; status == kSuccess && i < offers && i < kConfigsMax; i++) {
+    configs.push_back(nullptr);
+    status = keep(DescriptorKind::engine_config, configs.back());
+  }
+  if (!configs.empty()) results(static_cast<int64_t>(configs.size()), count, configs.data());
+  configs.resize(static_cast<size_t>(count));
+  return status;
+}
+
+int AttentionPlan::make(CudnnHandle handle, CudnnDescriptor device, size_t workspace_max) {
+  CudnnDescriptor graph = nullptr;
   std::vector<CudnnDescriptor> configs;
-  for (int64_t i = 0; i < offers && i < kConfigsMax; i++)
-    if (CudnnDescriptor config = keep(DescriptorKind::engine_config)) configs.push_back(config);
-  if (configs.empty() ||
-      calls_.BackendGetAttribute(heuristics, Attribute::heuristics_results,
-                                 AttributeType::descriptor, static_cast<int64_t>(configs.size()),
-                                 &count, configs.data()) != kSuccess)
-    return false;
-  for (int64_t i = 0; i < count && !works; i++)
-    works = try_config(handle, device, configs[static_cast<size_t>(i)], workspace_max);
-  return works;
+  if (int status = write_graph(handle, graph)) return status;
+  if (int status = configs_of(graph, device, configs)) return status;
+  for (CudnnDescriptor config : configs) {
+    // After a failure that may pass, the next one would be another plan than in other processes.
+    int status = try_config(handle, device, config, workspace_max);
+    if (!is_refusal(status)) return status;
+  }
+  return kNotSupported;
 }
 
 int AttentionPlan::run(CudnnHandle handle, const AttentionMemory& memory) const {

@@ -67,6 +67,9 @@ enum TensorId : int64_t {
   kIdFirstFree  // of the tensors between two operations
 };
 
+/// The statuses that say that cuDNN cannot do it, rather than that it failed.
+inline bool is_refusal(int status) { return status / 1000 * 1000 == kNotSupported; }
+
 /// Memory and numbers of one run.
 struct AttentionMemory {
   char* operands[kOperands] = {};
@@ -82,25 +85,26 @@ class AttentionPlan {
   ~AttentionPlan();
   AttentionPlan(const AttentionPlan&) = delete;
 
-  /// False if cuDNN supports no plan that gives the same bits each time and whose workspace fits in
-  /// `workspace_max`. `device`: null, or the description of a device for which to plan without a
+  /// The status of cuDNN: kSuccess; kNotSupported or one of its kinds if there is no plan that
+  /// gives the same bits each time and whose workspace fits in `workspace_max`; otherwise a failure
+  /// that may pass. `device`: null, or the description of a device for which to plan without a
   /// handle.
-  bool make(CudnnHandle handle, CudnnDescriptor device, size_t workspace_max);
+  int make(CudnnHandle handle, CudnnDescriptor device, size_t workspace_max);
   size_t workspace() const { return workspace_; }
   /// The status of cuDNN.
   int run(CudnnHandle handle, const AttentionMemory& memory) const;
 
-  bool works = false;       // make() succeeded, and no run was refused
-  bool is_checked = false;  // its first results are right
-  int undecided = 0;        // checks that said nothing
+  const AttentionNumbers& numbers() const { return numbers_; }
 
  private:
   friend class GraphWriter;
-  CudnnDescriptor write_graph(CudnnHandle handle);
+  int write_graph(CudnnHandle handle, CudnnDescriptor& graph);
+  int configs_of(CudnnDescriptor graph, CudnnDescriptor device,
+                 std::vector<CudnnDescriptor>& configs);
   bool gives_same_bits(CudnnDescriptor config);
-  bool try_config(CudnnHandle handle, CudnnDescriptor device, CudnnDescriptor config,
-                  size_t workspace_max);
-  CudnnDescriptor keep(DescriptorKind kind);
+  int try_config(CudnnHandle handle, CudnnDescriptor device, CudnnDescriptor config,
+                 size_t workspace_max);
+  int keep(DescriptorKind kind, CudnnDescriptor& made);
 
   const DnnCalls& calls_;
   const AttentionNumbers numbers_;

@@ -10,6 +10,9 @@
 
 namespace flow::cuda::dnn {
 
+/// How often a failure that may pass, such as of a full GPU, is tried again.
+constexpr int kTriesMax = 4;
+
 class DnnLibrary {
  public:
   /// Loads `path`; empty: the libcudnn.so.9 that the search for NVIDIA's libraries finds.
@@ -40,20 +43,40 @@ class DnnLibrary {
   struct Call;
 
   void load(const std::string& path);
-  CudnnHandle handle_of(int device);
+  /// Null if cuDNN does not work there. Makes none while the stream is recording.
+  CudnnHandle handle_of(const Stream& stream, int device);
   AlgorithmChoice& choice_of(CudnnHandle handle, int device, const Numbers& numbers,
                              const Call& call);
   AlgorithmChoice choose(CudnnHandle handle, const Numbers& numbers, const Call& call) const;
 
-  AttentionPlan& plan_of(CudnnHandle handle, int device, const AttentionNumbers& numbers);
+  enum class AttentionState { unsettled, ready, refused };
+  struct AttentionEntry {
+    AttentionState state = AttentionState::unsettled;
+    std::unique_ptr<AttentionPlan> plan;
+    int tries = 0;  // that failed
+  };
   struct AttentionRun;
+
+  AttentionEntry* entry_of(const Stream& stream, int device, const AttentionNumbers& numbers);
+  int settle(Stream& stream, int device, const AttentionNumbers& numbers, AttentionEntry& entry);
+  void make_plan(CudnnHandle handle, int device, const AttentionNumbers& numbers,
+                 AttentionEntry& entry);
+  static void put_off(AttentionEntry& entry, const AttentionNumbers& numbers,
+                      const std::string& why);
+  void distrust(const AttentionNumbers& numbers, const std::string& problem);
+  int run(Stream& stream, int device, const AttentionCall& call, AttentionEntry& entry);
 
   DnnCalls calls_;
   std::string path_, problem_;
-  std::mutex mutex_;                    // guards the members below and the handles' streams
-  std::map<int, CudnnHandle> handles_;  // by device; null: cuDNN does not work there
+  std::mutex mutex_;  // guards the members below and the handles' streams
+  struct DeviceHandle {
+    CudnnHandle handle = nullptr;
+    int tries = 0;  // that failed
+  };
+  std::map<int, DeviceHandle> handles_;  // by device
   std::map<std::pair<int, Numbers>, AlgorithmChoice> choices_;
-  std::map<std::pair<int, AttentionNumbers>, std::unique_ptr<AttentionPlan>> plans_;
+  std::map<std::pair<int, AttentionNumbers>, AttentionEntry> plans_;
+  bool plans_are_full_ = false;
   std::string attention_problem_;
 };
 

@@ -1,9 +1,12 @@
 // Attention by cuDNN, with the fake cuDNN.
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <vector>
 
 #include "kernels/cuda/cudnn_attention.hpp"
@@ -13,6 +16,10 @@
 #include "tests/kernels/cudnn/fake_cudnn.hpp"
 #include "tests/kernels/emulator/emulator.hpp"
 #include "tests/kernels/suite/suite.hpp"
+
+namespace flow::emulator {
+extern size_t library_memory_max;  // as in kernels/cuda/cudnn_device.hpp
+}
 
 namespace flow::cuda::dnn {
 namespace {
@@ -140,10 +147,10 @@ TEST_CASE("cuDNN's attention: a plan is made and checked once for each shape") {
     Operands all, wider({1, 2, 1, 64, 64, 24});
     REQUIRE(all.run(library, all.forward()) == kDone);
     CHECK(dnn.plans == 1);
-    CHECK(dnn.graphs == 2);  // twice, for the same bits
+    CHECK(dnn.graphs == 3);  // the check runs twice
     REQUIRE(all.run(library, all.forward()) == kDone);
     CHECK(dnn.plans == 1);
-    CHECK(dnn.graphs == 3);
+    CHECK(dnn.graphs == 4);
     all.options.scale = 0.5;
     REQUIRE(all.run(library, all.forward()) == kDone);
     CHECK(dnn.plans == 1);
@@ -200,8 +207,147 @@ TEST_CASE("cuDNN's attention: an error of a run has cuDNN's status") {
   FakeCudnn& dnn = fresh_fake();
   DnnLibrary library(FAKE_CUDNN);
   Operands all;
+  REQUIRE(all.run(library, all.forward()) == kDone);
   dnn.run_status = 5000;
   CHECK(all.run(library, all.forward()) == kDnnErrors + 5000);
+}
+
+TEST_CASE("cuDNN's attention: a failure that may pass is tried again a few times") {
+  FakeCudnn& dnn = fresh_fake();
+  DnnLibrary library(FAKE_CUDNN);
+  Operands all;
+  const char* what = "";
+  std::function<void()> mend = [&] { dnn.plan_status = dnn.run_status = 0; };
+  SECTION("of a plan") {
+    dnn.plan_status = 4001;
+    what = "cuDNN 9.19.0 made no plan: ";
+  }
+  SECTION("of an earlier engine's plan: the next one would have other bits") {
+    dnn.second_plan_status = 4001;
+    what = "cuDNN 9.19.0 made no plan: ";
+    mend = [&] { dnn.second_plan_status = kNotSupported; };
+  }
+  SECTION("of the heuristics") {
+    dnn.offers_status = 4001;
+    what = "cuDNN 9.19.0 made no plan: ";
+    mend = [&] { dnn.offers_status = 0; };
+  }
+  SECTION("of the check's run") {
+    dnn.run_status = 5000;
+    what = "cuDNN 9.19.0 failed: CUDNN_STATUS_EXECUTION_FAILED. cuDNN is tried again";
+  }
+  SECTION("no memory for the check") {
+    emulator::library_memory_max = 1000;
+    what = "(bf16, queries [1, 2, 64, 16], keys [1, 1, 64, 16], causal): the GPU has no memory";
+    mend = [] { emulator::library_memory_max = SIZE_MAX; };
+  }
+  Operands other({1, 2, 1, 64, 64, 24});
+  for (int i = 1; i < kTriesMax; i++) CHECK(all.run(library, all.forward()) == kUnsupported);
+  for (int i = 0; i < kTriesMax; i++) CHECK(other.run(library, other.forward()) == kUnsupported);
+  mend();
+  CHECK(all.run(library, all.forward()) == kDone);
+  CHECK(other.run(library, other.forward()) == kUnsupported);
+  CHECK(other.log.size() == 1);
+  REQUIRE(all.log.size() == 1);
+  CHECK_THAT(all.log[0], Contains(what));
+  CHECK(library.attention_problem().empty());
+  CHECK(dnn.complaint == nullptr);
+}
+
+TEST_CASE("cuDNN's attention: flow's own kernels compute what has no room for a workspace") {
+  FakeCudnn& dnn = fresh_fake();
+  DnnLibrary library(FAKE_CUDNN);
+  Operands all;
+  dnn.workspace = 1 << 20;
+  REQUIRE(all.run(library, all.forward()) == kDone);
+  // The scratch is small again, and cannot grow.
+  emulator::library_memory_max = 1 << 20;
+  all.stream.scratch = {};
+  CHECK(library.run(all.stream, 0, all.forward()) == kUnsupported);
+  CHECK(all.stream.scratch.used == 0);
+  emulator::library_memory_max = SIZE_MAX;
+  CHECK(library.run(all.stream, 0, all.forward()) == kNeedsScratch);
+  CHECK(all.run(library, all.forward()) == kDone);
+}
+
+// Keeps what is launched, as a graph does.
+struct Recording {
+  std::vector<std::function<int()>> work;
+  std::function<void(std::function<int()>)> add = [this](std::function<int()> each) {
+    work.push_back(std::move(each));
+  };
+  Recording() { emulator::recorder = &add; }
+  ~Recording() { emulator::recorder = nullptr; }
+  void end() { emulator::recorder = nullptr; }
+};
+
+TEST_CASE("cuDNN's attention: nothing is made, checked or awaited while a graph is recorded") {
+  FakeCudnn& dnn = fresh_fake();
+  int64_t before = dnn.alive;
+  DnnLibrary library(FAKE_CUDNN);
+  Operands all;
+  {
+    Recording recording;
+    CHECK(all.run(library, all.forward()) == kUnsupported);
+    CHECK(recording.work.empty());
+  }
+  CHECK(dnn.alive == before);
+  dnn.plan_status = 4001;
+  CHECK(all.run(library, all.forward()) == kUnsupported);
+  dnn.plan_status = 0;
+  {  // a plan that is to be tried again
+    Recording recording;
+    CHECK(all.run(library, all.forward()) == kUnsupported);
+    CHECK(recording.work.empty());
+  }
+  CHECK(dnn.plans == 0);
+  REQUIRE(all.run(library, all.forward()) == kDone);
+  REQUIRE(all.run(library, all.backward()) == kDone);
+  int64_t runs = dnn.graphs;
+  Recording recording;
+  REQUIRE(all.run(library, all.forward()) == kDone);
+  CHECK(all.run(library, all.backward()) == kDone);
+  recording.end();
+  CHECK(dnn.graphs == runs);
+  CHECK(recording.work.size() == 4);  // a copy of the logarithms each
+}
+
+TEST_CASE("cuDNN's attention: a recorded graph runs the plan") {
+  FakeCudnn& dnn = fresh_fake();
+  DnnLibrary library(FAKE_CUDNN);
+  Operands all;
+  REQUIRE(all.run(library, all.forward()) == kDone);
+  std::vector<double> out = all.out.values(), lse = all.lse.values();
+  Recording recording;
+  REQUIRE(all.run(library, all.forward()) == kDone);
+  recording.end();
+  for (int64_t i = 0; i < all.out.count(); i++) all.out.set(i, 7);
+  for (int64_t i = 0; i < all.lse.count(); i++) all.lse.set(i, 7);
+  for (const auto& each : recording.work) CHECK(each() == 0);
+  CHECK(all.out.values() == out);
+  CHECK(all.lse.values() == lse);
+  CHECK(dnn.complaint == nullptr);
+}
+
+TEST_CASE("cuDNN's attention: plans are kept") {
+  FakeCudnn& dnn = fresh_fake();
+  DnnLibrary library(FAKE_CUDNN);
+  dnn.only_random = true;  // none is made: this is quick
+  Operands all;
+  AttentionCall call = all.forward();
+  View q = *call.q, out = *call.out;
+  call.q = &q, call.out = &out;
+  ProductWarnings warnings([&](const std::string& text) { all.log.push_back(text); });
+  for (int64_t i = 0; i < 1030; i++) {
+    q.strides[1] = 1024 + 8 * i;
+    CHECK(library.run(all.stream, 0, call) == kUnsupported);
+  }
+  CHECK(dnn.heuristics == 1024);
+  REQUIRE(all.log.size() == 1);
+  CHECK_THAT(all.log[0], Contains("attention of 1024 shapes: flow's own kernels compute further"));
+  q.strides[1] = 1024;
+  CHECK(library.run(all.stream, 0, call) == kUnsupported);
+  CHECK(dnn.heuristics == 1024);  // the first one is still known
 }
 
 TEST_CASE("cuDNN's attention: a wrong result is found, and cuDNN is not used any more") {
@@ -220,7 +366,27 @@ TEST_CASE("cuDNN's attention: a wrong result is found, and cuDNN is not used any
   }
   SECTION("other bits the second time") {
     dnn.varies = true;
-    what = "a second computation of the result differs";
+    what = "a second computation of the result has other bits";
+  }
+  SECTION("other signs of zeros the second time") {
+    dnn.varies_in_sign = true;
+    what = "a second computation of the result has other bits";
+  }
+  SECTION("another scale, of queries that are all 0") {
+    dnn.scale_factor = 2;
+    for (int64_t i = 0; i < all.q.count(); i++) all.q.set(i, 0);
+    what = "the logarithm of a sum differs";
+  }
+  SECTION("a result of zeros") {
+    dnn.factor = 2;
+    for (int64_t i = 0; i < all.v.count(); i++) all.v.set(i, 0);
+    what = "the result differs";
+  }
+  SECTION("the last row of a gradient") {
+    REQUIRE(all.run(library, all.forward()) == kDone);
+    is_backward = true;
+    dnn.zero_rows = 1;
+    what = "dv differs";
   }
   SECTION("no number") {
     dnn.factor = NAN;
@@ -236,14 +402,15 @@ TEST_CASE("cuDNN's attention: a wrong result is found, and cuDNN is not used any
     REQUIRE(all.run(library, all.forward()) == kDone);
     is_backward = true;
     dnn.varies = true;
-    what = "a second computation of dq differs";
+    what = "a second computation of dq has other bits";
   }
   AttentionCall call = is_backward ? all.backward() : all.forward();
   CHECK(all.run(library, call) == kUnsupported);
   CHECK(all.stream.scratch.used == 0);
   REQUIRE(all.log.size() == 1);
   CHECK_THAT(all.log[0], Catch::StartsWith("cuDNN 9.19.0 computes attention wrongly (bf16, queries "
-                                           "[1, 2, 64, 16], keys [1, 1, 64, 16], causal): "));
+                                           "[1, 2, 64, 16], keys [1, 1, 64, 16], causal" +
+                                           std::string(is_backward ? ", gradients" : "") + "): "));
   CHECK_THAT(all.log[0], Contains(what));
   CHECK_THAT(library.attention_problem(), Contains(what));
   int64_t runs = dnn.graphs;
@@ -252,31 +419,6 @@ TEST_CASE("cuDNN's attention: a wrong result is found, and cuDNN is not used any
   CHECK(other.run(library, other.forward()) == kUnsupported);
   CHECK(dnn.graphs == runs);
   CHECK(all.log.size() == 1);
-}
-
-TEST_CASE("cuDNN's attention: a result of zeros says nothing, so that the next one is checked") {
-  FakeCudnn& dnn = fresh_fake();
-  DnnLibrary library(FAKE_CUDNN);
-  Operands all;
-  std::vector<double> values = all.v.values();
-  for (int64_t i = 0; i < all.v.count(); i++) all.v.set(i, 0);
-  dnn.factor = 2;
-  CHECK(all.run(library, all.forward()) == kUnsupported);
-  CHECK(all.log.empty());
-  for (int64_t i = 0; i < all.v.count(); i++) all.v.set(i, values[static_cast<size_t>(i)]);
-  CHECK(all.run(library, all.forward()) == kUnsupported);
-  CHECK(all.log.size() == 1);
-}
-
-TEST_CASE("cuDNN's attention: after some results of zeros the shape is left to flow's kernels") {
-  FakeCudnn& dnn = fresh_fake();
-  DnnLibrary library(FAKE_CUDNN);
-  Operands all;
-  for (int64_t i = 0; i < all.v.count(); i++) all.v.set(i, 0);
-  for (int i = 0; i < 20; i++) CHECK(all.run(library, all.forward()) == kUnsupported);
-  CHECK(dnn.graphs == 8);
-  CHECK(all.log.empty());
-  CHECK(library.attention_problem().empty());
 }
 
 TEST_CASE("cuDNN's attention: which operands it gets") {
@@ -340,36 +482,58 @@ TEST_CASE("cuDNN's attention: which releases and GPUs compute it") {
   CHECK_FALSE(supports(n, 91500, 90));
   n.keys = 128;
   CHECK(supports(n, 91500, 90));
+  // Wide heads' gradients only on 9.x.
+  n.width = 128;
+  CHECK(supports(n, 91900, 80));
+  n.width = 136;
+  CHECK_FALSE(supports(n, 91900, 80));
+  CHECK_FALSE(supports(n, 91900, 89));
+  CHECK(supports(n, 91900, 90));
+  n.is_backward = false;
+  CHECK(supports(n, 91900, 80));
 }
 
 TEST_CASE("cuDNN's attention: what is within rounding") {
-  std::vector<float> squares{4, 4, 0, 4};  // their mean is 3
-  auto apart = [&](std::vector<float> differences, DType dtype = DType::bf16) {
-    return judge_rows(differences, squares, dtype, 64);
+  // Two blocks of 64 rows of norm 2 and 1/256.
+  std::vector<float> squares(128, 4);
+  std::fill(squares.begin() + 64, squares.end(), 0x1p-16f);
+  auto apart = [&](size_t row, float difference, DType dtype = DType::bf16) {
+    std::vector<float> differences(128, 0);
+    differences[row] = difference;
+    return judge_rows(differences, squares, dtype, 64, 64);
   };
-  CHECK(apart({0, 0, 0, 0}).is_right());
-  CHECK(apart({0.0625f, 0, 0, 0}).apart == Approx(0.125));
-  CHECK(apart({0.0625f, 0, 0, 0}).is_right());
-  CHECK_FALSE(apart({0, 0.063f, 0, 0}).is_right());
-  CHECK(apart({0, 0, 0.046f, 0}).is_right());
-  CHECK_FALSE(apart({0, 0, 0.048f, 0}).is_right());
-  CHECK_FALSE(apart({0.0625f, 0, 0, 0}, DType::f16).is_right());
-  CHECK(apart({0.0009f, 0, 0, 0}, DType::f16).is_right());
-  CHECK_FALSE(apart({0, NAN, 0, 0}).is_right());
-  CHECK_FALSE(apart({0, INFINITY, 0, 0}).is_right());
-  squares = {0, 0, 0, 0};
-  CHECK_FALSE(apart({1, 1, 1, 1}).is_decided);
-  squares = {3.8e-6f, 3.8e-6f, 3.8e-6f, 3.8e-6f};  // 64 times the square of 2^-12
-  CHECK_FALSE(apart({0, 0, 0, 0}, DType::f16).is_decided);
-  CHECK(apart({0, 0, 0, 0}).is_decided);
-  squares = {1, NAN, 1, 1};
-  CHECK_FALSE(apart({0, NAN, 0, 0}).is_decided);
+  CHECK(apart(0, 0).is_right());
+  CHECK(apart(0, 0.0625f).apart == Approx(0.125));
+  CHECK(apart(0, 0.0625f).is_right());
+  CHECK_FALSE(apart(1, 0.063f).is_right());
+  CHECK_FALSE(apart(0, 0.0625f, DType::f16).is_right());
+  CHECK(apart(0, 0.0009f, DType::f16).is_right());
+  CHECK_FALSE(apart(0, NAN).is_right());
+  CHECK_FALSE(apart(0, INFINITY).is_right());
+  // Zeros instead of the small rows.
+  CHECK(apart(127, 0x1p-16f).apart == Approx(1));
+  // A small row of a block with larger ones counts as 1/16 of them.
+  squares[5] = 0;
+  CHECK(apart(5, 2e-4f).is_right());
+  CHECK_FALSE(apart(5, 3e-4f).is_right());
+  // All rows are a little apart.
+  squares[5] = 4;
+  std::vector<float> all(128, 0);
+  std::fill(all.begin(), all.begin() + 64, 0.015f);
+  CHECK(judge_rows(all, squares, DType::bf16, 64, 64).is_right());
+  std::fill(all.begin(), all.begin() + 64, 0.017f);
+  CHECK_FALSE(judge_rows(all, squares, DType::bf16, 64, 64).is_right());
+  // One unit of the smallest f16 in each of 64 elements that are sums of one term.
+  squares.assign(128, 0);
+  CHECK(judge_rows(std::vector<float>(128, 0x1p-44f), squares, DType::f16, 64, 4).is_right());
+  CHECK_FALSE(judge_rows(std::vector<float>(128, 0x1p-40f), squares, DType::f16, 64, 4).is_right());
+  CHECK_FALSE(
+      judge_rows(std::vector<float>(128, 0x1p-44f), squares, DType::bf16, 64, 4).is_right());
 
   CHECK(judge_logarithms({1, 2}, {1, 2 + 1.0 / 1024}).is_right());
   CHECK_FALSE(judge_logarithms({1, 2}, {1, 2 + 1.2 / 1024}).is_right());
   CHECK(judge_logarithms({1024}, {1024 + 1.0 / 16}).is_right());
   CHECK_FALSE(judge_logarithms({NAN}, {1}).is_right());
-  CHECK_FALSE(judge_logarithms({NAN}, {NAN}).is_decided);
 }
 
 TEST_CASE("cuDNN's attention: the rows of the table") {
@@ -439,6 +603,13 @@ TEST_CASE("the table's attention: the environment selects flow's own kernels", "
   CHECK(all.run_table_backward() == kDone);
   CHECK(dnn.plans == 0);
   CHECK(attention_use().is_off);
+}
+
+TEST_CASE("the table's attention: what cuDNN cannot compute does not load it", "[.missing]") {
+  Operands decoding({1, 2, 1, 1, 64});
+  CHECK(decoding.run_table() == kDone);
+  Operands all;
+  CHECK(all.run_table() == kDnnErrors);
 }
 
 TEST_CASE("the table's attention: an unknown maker is an error", "[.unknown]") {

@@ -15,10 +15,14 @@ struct FakeCudnn {
   bool only_random = false;  // offers only algorithms whose bits vary between runs
   size_t workspace = 4096;   // of each algorithm but the one that needs none
   // Of graphs.
-  int plan_status = 0;        // result of the last engine's plan; the first ones have defects
-  bool ignores_mask = false;  // all keys are seen
-  bool varies = false;        // each run adds a little more to the results
-  double factor = 1;          // of the results
+  int plan_status = 0;            // result of the last engine's plan; the first ones have defects
+  int second_plan_status = 3000;  // result of the second engine's plan
+  bool ignores_mask = false;      // all keys are seen
+  bool varies = false;            // each run adds a little more to the results
+  bool varies_in_sign = false;    // of the zeros that it makes of the smallest results
+  double factor = 1;              // of the results
+  double scale_factor = 1;        // of the scale
+  int64_t zero_rows = 0;          // of dv, the last ones of each head
 
   // Outputs.
   const char* complaint = nullptr;  // the first misuse that cuDNN would reject

@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/cudnn_library.hpp"
 #include "kernels/cuda/errors.hpp"
+#include "kernels/cuda/own_products.hpp"
 #include "tests/kernels/cudnn/fake_cudnn.hpp"
 #include "tests/kernels/emulator/emulator.hpp"
 #include "tests/kernels/suite/suite.hpp"
@@ -172,9 +173,9 @@ TEST_CASE("flow's kernels compute a convolution that cuDNN cannot") {
     dnn.run_status = 0;
     CHECK(call.run(library) == kUnsupported);
   }
-  SECTION("the device is not supported, and is checked once") {
+  SECTION("the device is not supported, and is checked a few times") {
     dnn.create_status = 1001;
-    CHECK(call.run(library) == kUnsupported);
+    for (int i = 0; i < kTriesMax; i++) CHECK(call.run(library) == kUnsupported);
     dnn.create_status = 0;
     CHECK(call.run(library) == kUnsupported);
     CHECK(library.run(call.stream, 1, call.convolution) == kDone);
@@ -185,6 +186,29 @@ TEST_CASE("flow's kernels compute a convolution that cuDNN cannot") {
     CHECK(dnn.complaint == std::string("the result's size"));
   }
   if (dnn.runs() == 0) CHECK(call.y[8] == 0);
+}
+
+TEST_CASE("cuDNN is started again if that failed, but not while a graph is recorded") {
+  FakeCudnn& dnn = fresh_fake();
+  int64_t before = dnn.alive;
+  DnnLibrary library(FAKE_CUDNN);
+  Doubled call;
+  std::vector<std::string> log;
+  ProductWarnings warnings([&](const std::string& text) { log.push_back(text); });
+  std::function<void(std::function<int()>)> record = [](const std::function<int()>&) {};
+  emulator::recorder = &record;
+  CHECK(call.run(library) == kUnsupported);
+  emulator::recorder = nullptr;
+  CHECK(dnn.alive == before);
+  CHECK(log.empty());
+  dnn.create_status = 1001;
+  CHECK(call.run(library) == kUnsupported);
+  CHECK(call.run(library) == kUnsupported);
+  CHECK(log == std::vector<std::string>{"cuDNN 9.19.0 does not start on GPU 0: "
+                                        "CUDNN_STATUS_OF_THE_TESTS. flow's own kernels are "
+                                        "used"});
+  dnn.create_status = 0;
+  CHECK(call.run(library) == kDone);
 }
 
 TEST_CASE("an algorithm without a workspace is chosen if the others need too much") {

@@ -91,18 +91,18 @@ TEST_CASE("cuDNN itself makes plans for the graphs of attention", "[.plans]") {
       AttentionNumbers numbers = c.numbers();
       REQUIRE(supports(numbers, library.calls().GetVersion(), capability));
       AttentionPlan plan(library.calls(), numbers);
-      CHECK(plan.make(nullptr, device.at, kWorkspaceMax));
+      CHECK(plan.make(nullptr, device.at, kWorkspaceMax) == kSuccess);
       // The gradients of all scores: else each block would add to dq when it is ready.
       auto scores = static_cast<size_t>(c.b * c.h * c.t * c.s * 2);
       CHECK((plan.workspace() >= scores) == c.is_backward);
     }
     AttentionPlan too_large(library.calls(), cases[5].numbers());
-    CHECK_FALSE(too_large.make(nullptr, device.at, size_t{1} << 29));
+    CHECK(too_large.make(nullptr, device.at, size_t{1} << 29) == kNotSupported);
   }
   // One that cuDNN refuses: the test would notice a library that takes everything.
   Device device(library.calls(), kA100);
   AttentionPlan wide(library.calls(), Case{true, 1, 1, 1, 128, 128, 256, true}.numbers());
-  CHECK_FALSE(wide.make(nullptr, device.at, kWorkspaceMax));
+  CHECK(is_refusal(wide.make(nullptr, device.at, kWorkspaceMax)));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "tests/kernels/emulator/emulator.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <deque>
 #include <memory>
@@ -25,6 +26,7 @@ int64_t launches = 0;
 size_t shared_memory_max = 227 * 1024;
 thread_local std::function<void(std::function<int()>)>* recorder = nullptr;
 thread_local bool is_repeating = false;
+size_t library_memory_max = SIZE_MAX;  // kernels/cuda/cudnn_device.hpp
 void (*device_memory)(bool open) = nullptr;
 
 namespace {
