@@ -257,11 +257,6 @@ Result<void*> end_recording(void* stream) {
   if (error != cudaSuccess) return error_of("prepare a graph", error);
   return static_cast<void*>(graph);
 }
-bool is_recording(void* stream) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  return cudaStreamIsCapturing(native(stream), &status) == cudaSuccess &&
-         status != cudaStreamCaptureStatusNone;
-}
 Status launch_graph(void* graph, void* stream) {
   return status_of("launch a graph",
                    cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), native(stream)));

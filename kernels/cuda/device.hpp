@@ -82,8 +82,6 @@ Result<char*> allocate_while_recording(size_t bytes, void* stream);
 /// The recorded work as a graph, which launch_graph() does, as one launch. If it fails, the
 /// recording has ended too.
 Result<void*> end_recording(void* stream);
-/// Whether work on the stream is being recorded.
-bool is_recording(void* stream);
 /// Operands of the recorded work must be valid then.
 Status launch_graph(void* graph, void* stream);
 /// Launches that have not ended are not affected.

@@ -38,7 +38,6 @@ Status free_event(void*) { return none(); }
 Status begin_recording(void*) { return none(); }
 Result<char*> allocate_while_recording(size_t, void*) { return none(); }
 Result<void*> end_recording(void*) { return none(); }
-bool is_recording(void*) { return false; }
 Status launch_graph(void*, void*) { return none(); }
 Status free_graph(void*) { return none(); }
 Status last_fault() { return none(); }

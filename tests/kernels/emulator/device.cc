@@ -418,7 +418,6 @@ Result<void*> end_recording(void* stream) {
   device_control().graphs++;
   return static_cast<void*>(new std::shared_ptr<Graph>(std::move(ended->graph)));
 }
-bool is_recording(void* stream) { return recording != nullptr && recording->stream == stream; }
 Status launch_graph(void* graph, void* stream) {
   FLOW_TRY(check_not_recording("launch a graph", stream));
   device_control().graph_launches++;
