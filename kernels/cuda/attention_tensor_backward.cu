@@ -30,7 +30,7 @@ template <int W, int F>
 constexpr int kQueriesKept = W == 64    ? 4
                              : W == 128 ? (F == 2 ? 0 : 8)
                              : W == 192 ? 12
-                                        : 9;
+                                        : 10;
 template <int W, int F>
 constexpr int kGradsKept = W == 64              ? 4
                            : W == 128 && F == 1 ? 8

@@ -78,6 +78,7 @@ LOCAL = [
     (r"^(?:attention|queries_backward|keys_backward)_kernel<", 1024, CUDA_CORES + "attention that tensor cores do not take"),
     (r"^gemm_kernel<", 64, CUDA_CORES + "products and convolutions where cuBLASLt and cuDNN are missing"),
     (r"^tensor_queries_backward_kernel<128, 2", 8, "on sm_80, two numbers of a thread: all registers are in use"),
+    (r"^tensor_(?:queries|keys)_backward_kernel<256, 1", 24, "some numbers of a thread: all registers are in use"),
     (r"^reduce(?:_columns)?_kernel<", 40, SPILLS),
     (r"^add_rows_kernel<1, double>", 8, SPILLS),
     (r"^sample_kernel<", 16, "one random number for each row, from a block of four words that is indexed at run time"),
