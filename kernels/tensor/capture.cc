@@ -29,6 +29,10 @@ void check(const Device& device, const Status& status) {
 
 // ---- GraphMemory
 
+static void collect_garbage() {
+  if (runtime().budget != nullptr) runtime().budget->collect();
+}
+
 GraphMemory::GraphMemory(const Device& device)
     : device_(device), stream_(stream_of(device).native) {
   Result<void*> made = cuda::new_stream();
@@ -46,6 +50,7 @@ GraphMemory::~GraphMemory() {
 
 // The smallest that is large enough.
 char* GraphMemory::take_free(size_t bytes) {
+  std::lock_guard lock(mutex_);
   auto best = free_.end();
   for (auto each = free_.begin(); each != free_.end(); ++each)
     if (each->second >= bytes && (best == free_.end() || each->second < best->second)) best = each;
@@ -59,41 +64,47 @@ char* GraphMemory::take_free(size_t bytes) {
 
 char* GraphMemory::take(size_t bytes) {
   bytes = rounded_up(bytes, kBlock);
+  if (char* data = take_free(bytes)) return data;
+  size_t wanted = rounded_up(std::max(bytes, std::min(all_ / 4, kSegmentGrowth)), kSegmentMin);
+  Result<char*> segment = add_segment(wanted);
+  if (!segment.ok()) {
+    collect_garbage();  // which may be of this graph
+    if (char* data = take_free(bytes)) return data;
+    segment = add_segment(bytes);
+  }
+  if (!segment.ok()) throw_full(bytes, segment.error());
   {
     std::lock_guard lock(mutex_);
-    if (char* data = take_free(bytes)) return data;
+    add_free(*segment, segments_[*segment]);
   }
-  size_t wanted = rounded_up(std::max(bytes, std::min(all_ / 4, kSegmentGrowth)), kSegmentMin);
-  char* segment = take_segment(wanted, bytes);
-  std::lock_guard lock(mutex_);
-  add_free(segment, segments_[segment]);
   return take_free(bytes);
 }
 
 char* GraphMemory::take_apart(size_t bytes) {
   bytes = rounded_up(bytes, kBlock);
-  char* segment = take_segment(bytes, bytes);
+  Result<char*> segment = add_segment(bytes);
+  if (!segment.ok()) {
+    collect_garbage();
+    segment = add_segment(bytes);
+  }
+  if (!segment.ok()) throw_full(bytes, segment.error());
   std::lock_guard lock(mutex_);
-  taken_[segment] = bytes;
-  return segment;
+  taken_[*segment] = bytes;
+  return *segment;
 }
 
-// Of `wanted` bytes or, if the GPU has no room for them, of `needed`.
-char* GraphMemory::take_segment(size_t wanted, size_t needed) {
-  Result<char*> made = allocate_on_stream(device_, wanted, side_stream_);
-  if (!made.ok()) {  // garbage may hold what is needed
-    if (runtime().budget != nullptr) runtime().budget->collect();
-    wanted = needed;
-    made = allocate_on_stream(device_, wanted, side_stream_);
-  }
+Result<char*> GraphMemory::add_segment(size_t bytes) {
+  Result<char*> made = allocate_on_stream(device_, bytes, side_stream_);
+  if (!made.ok()) return made;
   std::lock_guard lock(mutex_);
-  if (!made.ok()) {
-    was_full_ = true;
-    throw_out_of_memory(device_, needed, made.error().message);
-  }
-  segments_[*made] = wanted;
-  all_ += wanted;
-  return *made;
+  segments_[*made] = bytes;
+  all_ += bytes;
+  return made;
+}
+
+void GraphMemory::throw_full(size_t bytes, const Error& error) {
+  was_full_ = true;
+  throw_out_of_memory(device_, bytes, error.message);
 }
 
 // Joins it with its neighbors of the same segment.

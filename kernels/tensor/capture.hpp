@@ -47,7 +47,8 @@ class GraphMemory {
 
  private:
   char* take_free(size_t bytes);
-  char* take_segment(size_t wanted, size_t needed);
+  Result<char*> add_segment(size_t bytes);
+  [[noreturn]] void throw_full(size_t bytes, const Error& error);
   void add_free(char* at, size_t size);
 
   const Device device_;
