@@ -103,7 +103,7 @@ class AttentionCheck {
                                : Shape{n_.batches, n_.heads, n_.queries, n_.width};
   }
   int64_t rows_of(int operand) const { return shape_of(operand).count() / n_.width; }
-  // Of an operand's memory, with its gaps.
+  // The number of elements of an operand's memory, with its gaps.
   int64_t elements_of(int operand) const {
     Shape shape = shape_of(operand);
     int64_t last = 0;
@@ -164,7 +164,7 @@ class AttentionCheck {
                                   o[kOfGrad], references_[kOfDq], references_[kOfDk],
                                   references_[kOfDv]);
   }
-  // What a plan does not write remains no number.
+  // Elements that a plan does not write stay NaN.
   int run(AttentionFinding& finding) {
     Number none = Number::of(std::numeric_limits<double>::quiet_NaN());
     for (int i = first_result_; i < end_; i++)

@@ -1,4 +1,4 @@
-// What a step of AdamW multiplies by: computed on the host, so that it has the same bits wherever
+// The factors of a step of AdamW: computed on the host, so that it has the same bits wherever
 // the step runs.
 #pragma once
 #include <cmath>

@@ -20,16 +20,14 @@ using namespace kernels;
 constexpr size_t kWorkspace = size_t{32} << 20;  // bytes
 constexpr int kOffersMax = 8;
 
-#define FLOW_LT(name) decltype(&cublasLt##name) name
+#define FLOW_LT_CALLS(call)                                                                        \
+  call(Create) call(Destroy) call(MatmulDescCreate) call(MatrixLayoutCreate)                       \
+      call(MatmulPreferenceCreate) call(MatmulPreferenceSetAttribute) call(MatmulAlgoGetHeuristic) \
+          call(Matmul)
+
+#define FLOW_LT(name) decltype(&cublasLt##name) name;
 struct Library {
-  FLOW_LT(Create);
-  FLOW_LT(Destroy);
-  FLOW_LT(MatmulDescCreate);
-  FLOW_LT(MatrixLayoutCreate);
-  FLOW_LT(MatmulPreferenceCreate);
-  FLOW_LT(MatmulPreferenceSetAttribute);
-  FLOW_LT(MatmulAlgoGetHeuristic);
-  FLOW_LT(Matmul);
+  FLOW_LT_CALLS(FLOW_LT)
 };
 #undef FLOW_LT
 
@@ -44,15 +42,8 @@ Result<Library> load() {
         reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(file.handle, name));
     if (!function) missing = name;
   };
-#define FLOW_LT(name) find(library.name, "cublasLt" #name)
-  FLOW_LT(Create);
-  FLOW_LT(Destroy);
-  FLOW_LT(MatmulDescCreate);
-  FLOW_LT(MatrixLayoutCreate);
-  FLOW_LT(MatmulPreferenceCreate);
-  FLOW_LT(MatmulPreferenceSetAttribute);
-  FLOW_LT(MatmulAlgoGetHeuristic);
-  FLOW_LT(Matmul);
+#define FLOW_LT(name) find(library.name, "cublasLt" #name);
+  FLOW_LT_CALLS(FLOW_LT)
 #undef FLOW_LT
   if (missing) return environment_error(fmt::format("{} has no {}", file.path, missing));
   return library;
